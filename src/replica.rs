@@ -38,6 +38,7 @@ use eligibility::Eligibility;
 pub use rights::INTERVAL as RIGHTS_INTERVAL;
 use rights::Rights;
 pub use status::ReplicaStatus;
+pub use trial::first_trial;
 
 /// How long all parts together may take to end after a stop. What is left then ends with the process.
 const STOP_LIMIT: Duration = Duration::from_millis(2500);
@@ -51,8 +52,7 @@ pub struct Settings {
     pub bundle: BundleVersions,
     /// TTL of the election's and the registration's lease.
     pub lease_ttl: Duration,
-    /// How long a newer candidate must have stood for election before this replica yields to it. One that ends stands until its
-    /// lease has run out, so a TTL shows that it has lasted.
+    /// How long a newer candidate must have stood for election before this replica yields to it. See [`first_trial`].
     pub trial: Duration,
     /// How often a leader that is refused nothing asks whether etcd accepts its writes.
     pub rights_interval: Duration,

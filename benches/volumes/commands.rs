@@ -9,8 +9,8 @@ use quorate_dev::csi_plugin::process::PluginProcess;
 use quorate_dev::workspace::programs;
 use tokio::process::Command;
 
-use super::records::{DRIVER, NODE, Records, name};
-use super::{leader, reconcile_volumes};
+use super::at_work::AtWork;
+use super::records::{DRIVER, NODE, name};
 
 /// Programs at a time.
 const AT_ONCE: usize = 8;
@@ -24,12 +24,8 @@ pub async fn lives(
     volumes: usize,
     concurrency: u32,
 ) -> Result<f64> {
-    let records = Records::connect(endpoint).await?;
-    records
-        .put_surroundings(&plugin.endpoint().to_string(), concurrency)
-        .await?;
-    let leader = leader::elect(endpoint).await?;
-    let working = reconcile_volumes(&leader);
+    let at = plugin.endpoint().to_string();
+    let (records, working) = AtWork::on_plugin(endpoint, &at, concurrency).await?;
     let documents = directory.join("volumes.yaml");
     std::fs::write(&documents, (0..volumes).map(document).collect::<String>())?;
     let begun = Instant::now();
@@ -51,8 +47,7 @@ pub async fn lives(
     let delete: Vec<&str> = delete.chain(names.iter().map(String::as_str)).collect();
     quorate(endpoint, &delete).await?;
     let taken = begun.elapsed();
-    drop(working);
-    leader.resign().await;
+    working.end().await;
     records.clear().await?;
     Ok(volumes as f64 / taken.as_secs_f64())
 }

@@ -9,15 +9,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use quorate::store::{Follower, Store, Update};
-use quorate::term::Notices;
-use quorate::volumes::controller::{Times, Volumes};
 use quorate::volumes::index::{Index, Part};
 use quorate_dev::csi_plugin::options::Options as PluginOptions;
 use quorate_dev::csi_plugin::process::PluginProcess;
 use quorate_dev::etcd::{self, Options};
 use quorate_dev::workspace::programs;
-use tokio::task::JoinSet;
 
+mod at_work;
 mod commands;
 #[path = "../shared/leader.rs"]
 mod leader;
@@ -32,8 +30,8 @@ mod raw;
 mod records;
 mod waiting;
 
+use at_work::AtWork;
 use measure::{Samples, Table, Unit};
-use quorate_dev::leader::Leader;
 use records::{DRIVER, Records};
 
 /// The time of a call, as of a plugin that asks a storage system over the network.
@@ -197,27 +195,10 @@ fn expect_empty(plugin: &PluginProcess) -> Result<()> {
     Ok(())
 }
 
-/// Reconciles volumes until it is dropped.
-fn reconcile_volumes(leader: &Leader) -> JoinSet<()> {
-    let volumes = Volumes {
-        store: leader.store.clone(),
-        fence: leader.fence().clone(),
-        times: Times::default(),
-        notices: Notices::default(),
-    };
-    let mut tasks = JoinSet::new();
-    tasks.spawn(volumes.run());
-    tasks
-}
-
 /// Volumes a second, through their whole lives: all are created and published, then all are unpublished, then deleted.
 async fn lives(endpoint: &str, plugin: &PluginProcess, volumes: usize, concurrency: u32) -> Result<f64> {
-    let records = Records::connect(endpoint).await?;
-    records
-        .put_surroundings(&plugin.endpoint().to_string(), concurrency)
-        .await?;
-    let leader = leader::elect(endpoint).await?;
-    let working = reconcile_volumes(&leader);
+    let at = plugin.endpoint().to_string();
+    let (records, working) = AtWork::on_plugin(endpoint, &at, concurrency).await?;
     let begun = Instant::now();
     records.create_and_publish(volumes).await?;
     records.wait_until_published(volumes).await?;
@@ -229,8 +210,7 @@ async fn lives(endpoint: &str, plugin: &PluginProcess, volumes: usize, concurren
     records.wait_until_gone("volumes/").await?;
     let taken = begun.elapsed();
     eprintln!("  deleted after {taken:?}");
-    drop(working);
-    leader.resign().await;
+    working.end().await;
     records.clear().await?;
     Ok(volumes as f64 / taken.as_secs_f64())
 }
@@ -240,11 +220,10 @@ async fn take_over(endpoint: &str, records: &Records) -> Result<Duration> {
     let leader = leader::elect(endpoint).await?;
     records.put_one_to_drop().await?;
     let begun = Instant::now();
-    let working = reconcile_volumes(&leader);
+    let working = AtWork::begin(leader);
     records.wait_until_dropped().await?;
     let taken = begun.elapsed();
-    drop(working);
-    leader.resign().await;
+    working.end().await;
     Ok(taken)
 }
 

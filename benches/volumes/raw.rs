@@ -13,8 +13,7 @@ use quorate::csi::{Context, CreateVolume, CsiNodeId, Plugin, PublishVolume, Secr
 use quorate::metrics::Metrics;
 use quorate_dev::csi_plugin::process::PluginProcess;
 
-use super::leader;
-use super::reconcile_volumes;
+use super::at_work::AtWork;
 use super::records::{DRIVER, Records};
 
 /// Raw transactions in flight at once: more do not make etcd faster.
@@ -108,12 +107,7 @@ async fn live(session: &Session, number: usize) -> Result<()> {
 /// How many records the leader writes in the life of one volume: the versions of its keys, less those that operators
 /// write.
 pub async fn writes_of_one_life(endpoint: &str, plugin: &PluginProcess) -> Result<f64> {
-    let records = Records::connect(endpoint).await?;
-    records
-        .put_surroundings(&plugin.endpoint().to_string(), 1)
-        .await?;
-    let leader = leader::elect(endpoint).await?;
-    let working = reconcile_volumes(&leader);
+    let (records, working) = AtWork::on_plugin(endpoint, &plugin.endpoint().to_string(), 1).await?;
     let mut kv = records.kv();
     let before = revision(&mut kv).await?;
     records.create_and_publish(1).await?;
@@ -123,8 +117,7 @@ pub async fn writes_of_one_life(endpoint: &str, plugin: &PluginProcess) -> Resul
     records.delete(1).await?;
     records.wait_until_gone("volumes/").await?;
     let after = revision(&mut kv).await?;
-    drop(working);
-    leader.resign().await;
+    working.end().await;
     records.clear().await?;
     // Three of these transactions were this function's own; the others wrote a record each, as there was one volume.
     Ok((after - before - 3) as f64)

@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use super::at_work::AtWork;
 use super::processor::processor_time;
 use super::records::Records;
-use super::{leader, raw, reconcile_volumes};
+use super::{leader, raw};
 
 /// The time until the leader has come to rest: every volume was planned, and the plugin's status is written.
 const SETTLE: Duration = Duration::from_secs(3);
@@ -28,8 +29,7 @@ pub async fn for_a_dead_plugin(endpoint: &str, volumes: usize, concurrency: u32)
         .put_surroundings("unix:///nowhere/csi.sock", concurrency)
         .await?;
     records.create_and_publish(volumes).await?;
-    let leader = leader::elect(endpoint).await?;
-    let working = reconcile_volumes(&leader);
+    let working = AtWork::begin(leader::elect(endpoint).await?);
     tokio::time::sleep(SETTLE).await;
     let (mut kv, own) = (records.kv(), i32::try_from(std::process::id())?);
     let (before, used) = (raw::revision(&mut kv).await?, processor_time(own)?);
@@ -40,8 +40,7 @@ pub async fn for_a_dead_plugin(endpoint: &str, volumes: usize, concurrency: u32)
         processor: (processor_time(own)? - used).as_secs_f64() / seconds,
         writes: (raw::revision(&mut kv).await? - before) as f64 / seconds,
     };
-    drop(working);
-    leader.resign().await;
+    working.end().await;
     records.clear().await?;
     Ok(cost)
 }

@@ -123,6 +123,17 @@ impl Caller {
         result
     }
 
+    /// Gives several calls the limit of one.
+    pub async fn limit<T>(
+        &self,
+        method: Method,
+        calls: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        let limit = self.settings.limits.of(method);
+        let ended = tokio::time::timeout(limit, calls).await;
+        ended.unwrap_or_else(|_| Err(self.timed_out(method)))
+    }
+
     fn timed_out(&self, method: Method) -> CallError {
         CallError::new(
             method,

@@ -161,11 +161,17 @@ impl Session {
     }
 
     /// The most bytes that a volume like this one could have: those of the requested place that has the most room, if places are
-    /// requested.
+    /// requested. The limit of a call applies to all places together: they have one permit.
     ///
     /// # Errors
     /// [`CallError`]; without a call where the plugin does not offer to tell it.
     pub async fn capacity_for(&self, create: &CreateVolume) -> Result<i64, CallError> {
+        self.caller
+            .limit(Method::GetCapacity, self.most_capacity(create))
+            .await
+    }
+
+    async fn most_capacity(&self, create: &CreateVolume) -> Result<i64, CallError> {
         let method = Method::GetCapacity;
         let mut controller = self.controller(method, Capability::GetCapacity)?;
         let places = create.topology.iter().flat_map(|topology| &topology.requisite);
@@ -185,7 +191,7 @@ impl Session {
                 },
             );
             let answer = controller.get_capacity(request);
-            let answer = self.caller.call(method, &Secrets::none(), answer).await?;
+            let answer = self.call(method, &Secrets::none(), answer).await?;
             most = most.max(convert::available(&answer));
             if most >= required {
                 break;

@@ -142,6 +142,7 @@ mod tests {
             publications: publications.collect(),
             revisions: Default::default(),
             twin: None,
+            namesake: None,
             unreadable: Default::default(),
             nodes: Default::default(),
             removed: Default::default(),

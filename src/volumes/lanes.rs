@@ -42,7 +42,7 @@ impl Lane {
     /// The lane of an operation, and the node id of its call if it attaches or detaches.
     pub fn of(action: &Action) -> (Self, Option<&str>) {
         match action {
-            Action::SetConditions(_) => (Self::Record, None),
+            Action::SetConditions(_) | Action::RecordStray(_) => (Self::Record, None),
             Action::Compensate(compensation) => match &compensation.publication {
                 Some(made) => (Self::Detach, Some(&made.csi_node_id)),
                 None => (Self::Delete, None),

@@ -17,6 +17,7 @@ use crate::store::object::volume::{self, driver, required_bytes};
 
 mod publications;
 mod step;
+mod strays;
 mod wait;
 
 pub use step::{Lost, Step};
@@ -102,6 +103,8 @@ pub struct Observed<'a> {
     pub unreadable: &'a BTreeSet<Name>,
     /// Other volumes with the same id at the same plugin.
     pub twin: Option<&'a Twin>,
+    /// Another volume that has this one's name as its id.
+    pub namesake: Option<&'a Name>,
     /// The nodes of its publications, as far as they exist.
     pub nodes: &'a BTreeMap<Name, Node>,
     /// Its publications to nodes that were removed, each with the revision of the record that says so.
@@ -156,9 +159,9 @@ pub fn plan(observed: &Observed<'_>) -> Decision {
     if status.volume_id.is_empty() {
         plan_creation(observed, &mut decision);
     } else {
-        plan_strays(observed, &status, &mut decision);
+        strays::plan_strays(observed, &status, &mut decision);
         if observed.volume.is_marked() {
-            plan_deletion(observed, &mut decision);
+            plan_deletion(observed, &status, &mut decision);
         } else {
             publications::plan_beginnings(observed, &mut decision);
             plan_expansion(observed, &status, &mut decision);
@@ -282,46 +285,29 @@ fn plan_creation(observed: &Observed<'_>, decision: &mut Decision) {
             "the plugin created volumes before, and no longer does; a volume that exists at the backend is taken in by \
              spec.source",
         ),
-        Some(_) => decision.choose(Step::TakeName),
+        Some(_) => take_name(observed, decision),
     }
 }
 
-fn plan_strays(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
-    for csi_node_id in &status.detach_node_ids {
-        let target = Target::Stray(csi_node_id.clone());
-        let mut publications = observed.publications.values();
-        let is_recorded = publications.any(|publication| stored_node_id(publication) == csi_node_id);
-        if is_recorded || csi_node_id.is_empty() {
-            // The publication ends by itself; the operator's word does not outlive it.
-            decision.choose(Step::DropStray {
-                csi_node_id: csi_node_id.clone(),
-            });
-            continue;
-        }
-        // An unreadable publication may be the one that stores it.
-        let is_held_back = !observed.unreadable.is_empty() || is_twins(observed, csi_node_id);
-        if observed.resting.contains(&target) || is_held_back {
-            continue;
-        }
-        match offers(observed, &target, decision) {
-            None => {}
-            Some(offers) if offers.publish => decision.choose(Step::UnpublishStray {
-                csi_node_id: csi_node_id.clone(),
-            }),
-            Some(_) => decision.wait(
-                &Target::Volume,
-                WaitReason::UnpublishUnsupported,
-                format!("the plugin does not unpublish volumes, so not from node id {csi_node_id}"),
-            ),
-        }
-    }
+/// Takes the name as the id, unless another volume has that id: neither would be published any more (INV-6).
+fn take_name(observed: &Observed<'_>, decision: &mut Decision) {
+    let Some(other) = observed.namesake else {
+        return decision.choose(Step::TakeName);
+    };
+    let name = observed.volume.name();
+    let message = format!(
+        "volume {other} has the id at the plugin that this one would take, its name; quorate delete volume {name} gives that up"
+    );
+    decision.wait(&Target::Volume, WaitReason::SharedVolumeID, message);
 }
 
-fn plan_deletion(observed: &Observed<'_>, decision: &mut Decision) {
+fn plan_deletion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
     let target = Target::Volume;
-    if !observed.publications.is_empty() {
-        let nodes: Vec<&str> = observed.publications.keys().map(Name::as_str).collect();
-        let message = format!("the volume is published to {}", nodes.join(", "));
+    let nodes = observed.publications.keys().map(Name::to_string);
+    let strays = status.detach_node_ids.iter().map(|id| format!("node id {id}"));
+    let published: Vec<String> = nodes.chain(strays).collect();
+    if !published.is_empty() {
+        let message = format!("the volume is published to {}", published.join(", "));
         decision.wait(&target, WaitReason::Published, message);
         return;
     }
@@ -389,12 +375,6 @@ fn plan_node_expansion(observed: &Observed<'_>, status: &VolumeStatus, decision:
     if bytes > 0 && is_confirmed && !is_held_back {
         decision.choose(Step::EndNodeExpansion { bytes });
     }
-}
-
-/// Whether another volume with the same id is published to this node id, or may be.
-fn is_twins(observed: &Observed<'_>, csi_node_id: &str) -> bool {
-    let twin = observed.twin;
-    twin.is_some_and(|twin| twin.unreadable || twin.node_ids.contains(csi_node_id))
 }
 
 fn access_mode(volume: &Volume) -> Option<&AccessMode> {

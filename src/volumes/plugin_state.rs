@@ -41,6 +41,8 @@ pub struct PluginState {
     session: Option<Arc<Session>>,
     /// What it reported in the last session.
     reported: Option<Reported>,
+    /// The backend of the last session in any term.
+    backend: Option<Backend>,
     /// See [`PluginStatus::creator`].
     creator: String,
     /// Incremented when the Plugin record changes; results of older connection attempts and lists are ignored.
@@ -73,6 +75,7 @@ impl PluginState {
             record: proto::Plugin::default(),
             session: None,
             reported: None,
+            backend: None,
             creator: String::new(),
             generation: 0,
             is_connecting: false,
@@ -96,6 +99,8 @@ impl PluginState {
         status: Option<&PluginStatus>,
         plugins: &Plugins,
     ) {
+        let last = status.and_then(|status| status.backend.as_ref());
+        self.backend = self.backend.take().or_else(|| last.cloned());
         if let Some(status) = status.filter(|_| self.creator.is_empty()) {
             self.creator.clone_from(&status.creator);
             let create = Capability::CreateDeleteVolume.name();
@@ -161,6 +166,7 @@ impl PluginState {
         }
         self.session = Some(session);
         self.not_ready = None;
+        self.backend.clone_from(&reported.backend);
         let is_changed = self.reported.as_ref() != Some(&reported);
         self.reported = Some(reported);
         is_changed
@@ -177,8 +183,9 @@ impl PluginState {
         self.session().filter(|_| is_silent)
     }
 
-    /// What the plan of a volume at this backend needs to know of the plugin.
-    pub fn observe(&mut self, made_at: Option<&Backend>) -> plan::Plugin {
+    /// What the plan of a volume at this backend needs to know of the plugin. `has_created` says whether a record has a volume that it
+    /// has created: its status is written later than those.
+    pub fn observe(&mut self, made_at: Option<&Backend>, has_created: bool) -> plan::Plugin {
         let session = self.session();
         match (&self.plugin, session) {
             (Err(Unusable::Missing), _) => plan::Plugin::Missing,
@@ -186,7 +193,8 @@ impl PluginState {
             (Err(Unusable::Malformed(_)), _) | (Ok(_), None) => plan::Plugin::Unknown,
             (Ok(_), Some(session)) if !self.is_backend_of(&session, made_at) => plan::Plugin::OtherBackend,
             (Ok(_), Some(session)) => plan::Plugin::Offers(plan::Offers {
-                created_before: !self.creator.is_empty() && self.creator == self.record.uid(),
+                created_before: has_created
+                    || (!self.creator.is_empty() && self.creator == self.record.uid()),
                 ..offers(session.capabilities())
             }),
         }
@@ -226,7 +234,7 @@ impl PluginState {
             message,
             version: reported.version,
             capabilities: capabilities.map(|one| one.name().to_owned()).collect(),
-            backend: reported.backend,
+            backend: self.backend.clone(),
             creator: self.creator.clone(),
             ..PluginStatus::default()
         }
@@ -283,14 +291,18 @@ mod tests {
         let plugins = Plugins::new(Metrics::new("test"));
         let mut state = PluginState::new(Instant::now());
         state.configure(&name(), None, None, &plugins);
-        assert_eq!(state.observe(None), plan::Plugin::Missing);
+        assert_eq!(state.observe(None, false), plan::Plugin::Missing);
         assert_eq!(state.readiness().state, "PluginMissing");
         state.configure(&name(), Some(&record("nowhere", 1)), None, &plugins);
-        assert_eq!(state.observe(None), plan::Plugin::Unknown, "the object exists");
+        assert_eq!(
+            state.observe(None, false),
+            plan::Plugin::Unknown,
+            "the object exists"
+        );
         assert_eq!(state.readiness().state, "PluginMalformed");
         assert!(state.plugin().is_none());
         state.configure(&name(), Some(&record("unix:///s", 1)), None, &plugins);
-        assert_eq!(state.observe(None), plan::Plugin::Unknown);
+        assert_eq!(state.observe(None, false), plan::Plugin::Unknown);
         assert!(state.readiness().state == "Idle" && state.plugin().is_some());
         let endpoint = "unix:///s".parse().unwrap();
         state.not_ready = Some(NotReady::Starting { endpoint });

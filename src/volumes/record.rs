@@ -318,6 +318,16 @@ pub fn volume_drifted(volume: &Volume, why: Option<&Blocked>, now: Timestamp) ->
     is_changed.then_some(after)
 }
 
+/// The volume with the intent to unpublish it from this node id, which no publication stores.
+pub fn with_stray(volume: &Volume, csi_node_id: &str) -> Volume {
+    let mut volume = volume.clone();
+    let strays = &mut status_of(&mut volume).detach_node_ids;
+    if !strays.iter().any(|id| id == csi_node_id) {
+        strays.push(csi_node_id.to_owned());
+    }
+    volume
+}
+
 /// The volume without the request to unpublish it from this node id.
 pub fn without_stray(volume: &Volume, csi_node_id: &str) -> Volume {
     let mut volume = volume.clone();

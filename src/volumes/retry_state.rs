@@ -202,8 +202,12 @@ impl RetryState {
 pub struct Unsettled {
     states: HashMap<Name, RetryState>,
     backoff: Backoff<Name>,
-    /// Volumes that waited for something of other volumes when they last failed.
-    waiting: BTreeSet<Name>,
+    /// Volumes that waited for another volume, or another publication, when they last failed.
+    for_other: BTreeSet<Name>,
+    /// Volumes that waited for capacity when they last failed.
+    for_capacity: BTreeSet<Name>,
+    /// The last of these that was tried again for the capacity that another has left.
+    last_tried: Option<Name>,
 }
 
 impl Unsettled {
@@ -273,8 +277,10 @@ impl Unsettled {
 
     /// A target failed. True if it had not failed before, so that the failure is worth a warning.
     pub fn fail(&mut self, name: &Name, target: Target, failure: Failure) -> bool {
-        if failure.waits_for.is_some() {
-            self.waiting.insert(name.clone());
+        match failure.waits_for {
+            Some(WaitsFor::Other) => _ = self.for_other.insert(name.clone()),
+            Some(WaitsFor::Capacity) => _ = self.for_capacity.insert(name.clone()),
+            None => {}
         }
         let failures = self.backoff.failures(name);
         let state = self.state(name);
@@ -286,32 +292,34 @@ impl Unsettled {
     /// The volume has left this node. Returns the volumes that waited for that: those that want to the node, and the volume
     /// itself.
     pub fn left(&mut self, volume: &Name, node: Option<&Name>) -> Vec<Name> {
-        let of_others = self.waiting_for(WaitsFor::Other, node, |_| node.is_some());
-        let own = self.waiting_for(WaitsFor::Other, None, |name| name == volume);
-        own.into_iter().chain(of_others).collect()
-    }
-
-    /// A volume was deleted. Returns the volumes for which there was no capacity.
-    pub fn made_capacity(&mut self) -> Vec<Name> {
-        self.waiting_for(WaitsFor::Capacity, None, |_| true)
-    }
-
-    fn waiting_for(
-        &mut self,
-        what: WaitsFor,
-        node: Option<&Name>,
-        concerns: impl Fn(&Name) -> bool,
-    ) -> Vec<Name> {
         let states = &self.states;
-        let waits = |name: &Name, what, node| {
+        let waits = |name: &Name, node| {
             let state = states.get(name);
-            state.is_some_and(|state| state.waits_for(what, node))
+            state.is_some_and(|state| state.waits_for(WaitsFor::Other, node))
         };
-        self.waiting
-            .retain(|name| waits(name, WaitsFor::Other, None) || waits(name, WaitsFor::Capacity, None));
-        let waiting = self.waiting.iter();
-        let concerned = waiting.filter(|name| concerns(name) && waits(name, what, node));
-        concerned.cloned().collect()
+        let own = waits(volume, None).then(|| volume.clone());
+        if node.is_none() {
+            return Vec::from_iter(own);
+        }
+        self.for_other.retain(|name| waits(name, None));
+        let others = self.for_other.iter().filter(|name| waits(name, node));
+        own.into_iter().chain(others.cloned()).collect()
+    }
+
+    /// A volume was deleted. Returns up to `most` of those volumes for which there was no capacity, others each time: one that is
+    /// too large for what was left keeps no other from it.
+    pub fn made_capacity(&mut self, most: usize, concerns: impl Fn(&Name) -> bool) -> Vec<Name> {
+        let states = &self.states;
+        self.for_capacity.retain(|name| {
+            let state = states.get(name);
+            state.is_some_and(|state| state.waits_for(WaitsFor::Capacity, None))
+        });
+        let after = |name: &&Name| self.last_tried.as_ref().is_none_or(|last| *name > last);
+        let (next, tried): (Vec<&Name>, Vec<&Name>) = self.for_capacity.iter().partition(after);
+        let chosen = next.into_iter().chain(tried).filter(|name| concerns(name));
+        let chosen: Vec<Name> = chosen.take(most).cloned().collect();
+        self.last_tried = chosen.last().cloned().or(self.last_tried.take());
+        chosen
     }
 
     /// The snapshot of an operation was stale: the volume is planned again, unless that happens too often.

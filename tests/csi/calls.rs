@@ -122,6 +122,26 @@ async fn a_topology_is_sent_to_a_plugin_that_offers_topologies_and_refused_for_o
     assert_eq!(plugin.calls_of("CreateVolume"), [], "no call is made");
 }
 
+/// They have one permit: other volumes wait for it (INV-8).
+#[tokio::test]
+async fn a_plugin_is_asked_for_the_capacity_of_many_places_within_one_limit() {
+    let plugin = TestPlugin::start_with(|options| options.room = Some(1)).await;
+    let slow = Happening::DelaysMs(600);
+    plugin.fault("GetCapacity", None, slow).await;
+    let session = plugin.client(Duration::from_secs(3)).session().await.unwrap();
+    let mut request = create("a");
+    let place = |number: usize| Topology {
+        segments: [("zone".to_owned(), number.to_string())].into(),
+    };
+    request.topology = Some(TopologyRequirement {
+        requisite: (0..20).map(place).collect(),
+        preferred: Vec::new(),
+    });
+    let error = session.capacity_for(&request).await.unwrap_err();
+    assert_eq!(error.code, Code::DeadlineExceeded, "{error}");
+    assert!(plugin.calls_of("GetCapacity").len() < 20);
+}
+
 #[tokio::test]
 async fn all_pages_of_a_list_are_read() {
     let plugin = TestPlugin::start_with(|options| options.offers.list_nodes = true).await;

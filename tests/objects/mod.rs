@@ -1,6 +1,7 @@
 //! `get`, `describe`, `apply` and `delete` with the real program on a real etcd.
 
 mod apply;
+mod at_once;
 mod commit;
 mod conflicts;
 mod delete;

@@ -171,3 +171,70 @@ async fn a_volume_whose_creation_was_refused_holds_no_plugin_at_its_endpoint() {
     assert_eq!(other.calls_of("CreateVolume").len(), 1);
     leader.resign().await;
 }
+
+/// INV-6: that moves it as well. The leader keeps where it was as long as volumes use it.
+#[tokio::test]
+async fn a_plugin_that_is_deleted_by_force_and_applied_again_elsewhere_has_moved() {
+    let world = World::start().await;
+    let other = TestPlugin::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    world.expect_plugin("Ready").await;
+    let unused = plugin_at(&world.plugin, "").replace(DRIVER, "unused");
+    world.apply(&unused).await;
+    let status = world.store.keys.plugin_status(&parsed("unused"));
+    let has_status = async || world.read(&status).await.is_some();
+    let what = "the unused plugin has a status";
+    eventually(SOON, what, async || same(has_status().await, true)).await;
+    for plugin in [DRIVER, "unused"] {
+        world
+            .done(&["delete", "plugin", plugin, "--yes", "--force"])
+            .await;
+    }
+    // The statuses of both are looked at together.
+    let what = "the unused plugin has none";
+    eventually(SOON, what, async || same(has_status().await, false)).await;
+    leader.resign().await;
+    let apply = async || {
+        let args = ["apply", "-f", "-"];
+        let applied = world.run_with(&args, &plugin_at(&other, "")).await;
+        applied.expect_code(4)
+    };
+    let unreadable = world.store.keys.volume(&parsed("unreadable"));
+    world.put(&unreadable, [0xff, 0xff]).await;
+    // INV-12: it may be one that names no backend.
+    let refused = apply().await;
+    assert!(
+        refused.contains("BackendUnknown") && refused.contains("volume unreadable"),
+        "{refused}"
+    );
+    world.commit(Txn::new().delete(&unreadable)).await;
+    without_backend(&world, "data").await;
+    let refused = apply().await;
+    let former = world.plugin.endpoint().to_string();
+    assert!(
+        refused.contains("BackendUnknown") && refused.contains(&former),
+        "{refused}"
+    );
+    world.apply(&world.plugin_document("{}")).await;
+}
+
+/// The status of a plugin is written after the records of its volumes: a leader that dies in between leaves these alone.
+#[tokio::test]
+async fn a_plugin_that_has_created_volumes_by_their_records_has_none_take_its_name_as_its_id() {
+    let mut world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    leader.resign().await;
+    let status = world.store.keys.plugin_status(&parsed(DRIVER));
+    world.commit(Txn::new().delete(&status)).await;
+    world.plugin.stop().await.unwrap();
+    world.plugin.options_mut().offers.controller = false;
+    world.plugin.launch().await.unwrap();
+    let leader = world.leader().await;
+    world.apply(&volume("later", "")).await;
+    world.expect_blocked("later", None, "CreateUnsupported").await;
+    leader.resign().await;
+}

@@ -169,3 +169,23 @@ async fn a_volume_whose_id_another_volume_has_is_not_taken_in() {
     assert_eq!(world.attached(&id), ["csi-n2"]);
     leader.resign().await;
 }
+
+/// INV-6: neither would be published any more.
+#[tokio::test]
+async fn a_volume_does_not_take_the_id_of_another_as_its_name() {
+    let plugin = TestPlugin::start_with(|options| options.offers.controller = false).await;
+    let world = World::with(plugin).await;
+    let leader = world.leader().await;
+    world.apply(&taken_in("theirs", "lun-7", "")).await;
+    world.expect_created("theirs").await;
+    world.apply(&volume("lun-7", "")).await;
+    let blocked = world.expect_blocked("lun-7", None, "SharedVolumeID").await;
+    assert!(blocked.message.contains("theirs"), "{blocked:?}");
+    world.publish("theirs", "n1").await;
+    world.unpublish("theirs", "n1").await;
+    // Once the other is gone, nothing is in the way.
+    world.delete("theirs").await;
+    let created = world.expect_created("lun-7").await.status.unwrap();
+    assert!(created.r#static && created.volume_id == "lun-7");
+    leader.resign().await;
+}

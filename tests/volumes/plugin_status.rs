@@ -101,9 +101,12 @@ async fn a_plugin_shows_what_it_offers_and_what_waits_for_it() {
     world.expect_state("data", "n1", "published").await;
     world.expect_plugin("Ready").await;
     assert_eq!(leader.metric(&series("ready")), 1.0);
-    // A plugin that is deleted leaves no status.
+    // A plugin that is deleted leaves no status once no volume uses it.
     world
         .done(&["delete", "plugin", DRIVER, "--yes", "--force"])
+        .await;
+    world
+        .done(&["delete", "volume", "data", "--yes", "--force"])
         .await;
     let key = world.store.keys.plugin_status(&parsed(DRIVER));
     eventually(SOON, "the status is gone", async || {

@@ -168,15 +168,27 @@ async fn what_was_taken_back_a_moment_ago_is_not_undone() {
         uid: publication.metadata.unwrap().uid,
         csi_node_id: "csi-n1".to_owned(),
     };
-    for publication in [None, Some(published)] {
-        let undo = Action::Compensate(Box::new(Compensation {
+    let undo = async |publication| {
+        let mut undo = operation("data", &snapshot, Step::Delete, &session);
+        undo.action = Action::Compensate(Box::new(Compensation {
             volume: snapshot.volume.clone(),
             publication,
         }));
-        let mut operation = operation("data", &snapshot, Step::Delete, &session);
-        operation.action = undo;
-        let result = operation.run(env.clone()).await.result;
+        undo.run(env.clone()).await.result
+    };
+    for publication in [None, Some(published.clone())] {
+        let result = undo(publication).await;
         assert!(matches!(result, Err(Interrupted::Stale)), "{result:?}");
+    }
+    // INV-12: a record of which nothing can be read may be the one.
+    world
+        .put(&world.store.keys.volume(&parsed("old")), [0xff, 0xff])
+        .await;
+    for publication in [None, Some(published)] {
+        match undo(publication).await {
+            Err(Interrupted::Failed(failure)) => assert_eq!(failure.why.reason, "RecordMalformed"),
+            result => panic!("{result:?}"),
+        }
     }
     for method in ["DeleteVolume", "ControllerUnpublishVolume"] {
         assert_eq!(world.plugin.calls_of(method), []);

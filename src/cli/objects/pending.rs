@@ -211,6 +211,7 @@ fn decide(view: &View, volume: &Volume, publications: &BTreeMap<Name, Publicatio
         unreadable: &BTreeSet::new(),
         // The leader knows, and says so in a condition.
         twin: None,
+        namesake: None,
         nodes: &nodes,
         removed: &removed.collect(),
         plugin: observe_plugin(view, volume),

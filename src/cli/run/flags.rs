@@ -19,7 +19,7 @@ use crate::identity::controller as identity;
 use crate::identity::node::LIFE;
 use crate::kube::Limits;
 use crate::kube::events::Pod;
-use crate::replica::{RIGHTS_INTERVAL, Settings};
+use crate::replica::{RIGHTS_INTERVAL, Settings, first_trial};
 use crate::resources;
 use crate::roles::controller as roles;
 use crate::roles::plan::Limits as RoleLimits;
@@ -97,7 +97,7 @@ pub struct RunArgs {
           action = clap::ArgAction::Set)]
     etcd_sync_endpoints: bool,
 
-    /// For a newer candidate to stand before this one yields to it, in milliseconds [default: the TTL of the leases]
+    /// For a newer candidate to stand before this one yields to it, in milliseconds [default: twice the TTL of the leases, and a second]
     #[arg(long, hide = true)]
     trial_ms: Option<u64>,
 
@@ -223,7 +223,9 @@ impl RunArgs {
             node,
             bundle,
             lease_ttl: self.lease_ttl,
-            trial: self.trial_ms.map_or(self.lease_ttl, Duration::from_millis),
+            trial: self
+                .trial_ms
+                .map_or_else(|| first_trial(self.lease_ttl), Duration::from_millis),
             rights_interval: Duration::from_millis(self.rights_interval_ms),
             times: Times {
                 settle: Duration::from_millis(self.settle_ms),

@@ -1,6 +1,6 @@
 //! `quorate tombstone`: takes back what a forced deletion left at the backend, or has it removed there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
@@ -225,6 +225,7 @@ impl PutBack {
     /// A publication without its volume is left alone, so that nothing is done for the volume before all of them are there
     /// (INV-6). Those of an interrupted command are there already, as that one put them back.
     async fn decide(self, store: &Store) -> Result<Decision<String>, Failure> {
+        self.delete_elsewhere(store).await?;
         let (range, of_volume) = (
             store.keys.publications_of(&self.name),
             store.keys.volume(&self.name),
@@ -255,24 +256,57 @@ impl PutBack {
                 let txn = txn.put(&of_volume, self.volume.encode_to_vec());
                 return Ok(Decision::Write(txn, self.said));
             }
-            if commit::commit(&store.etcd, txn, REQUESTED).await?.is_none() {
-                let why = "others changed the records at the same moment; try again";
-                return Err(Failure::conflict(why));
-            }
+            self.commit_page(store, txn).await?;
+        }
+    }
+
+    /// Deletes the publications that an interrupted command has put back where this one puts none: under another name, or for what
+    /// was to be adopted. Their volume is not there.
+    async fn delete_elsewhere(&self, store: &Store) -> Result<(), Failure> {
+        let left = &self.tombstone.object.publications;
+        if left.len() <= MOST_PUBLICATIONS {
+            // They are put back with their volume, or not at all.
+            return Ok(());
+        }
+        let uids: BTreeSet<&str> = left.iter().map(Publication::uid).collect();
+        let (there, _) = store.etcd.list(&store.keys.publications()).await?;
+        let elsewhere = there.iter().filter(|kv| {
+            let uid = uid_of(store, &kv.key, &kv.value);
+            !self.publications.contains_key(&kv.key) && uid.is_some_and(|uid| uids.contains(uid.as_str()))
+        });
+        let elsewhere: Vec<&KeyValue> = elsewhere.collect();
+        for page in elsewhere.chunks(MOST_PUBLICATIONS) {
+            let txn = Txn::new().when_unchanged(&self.tombstone.key, self.tombstone.revision);
+            let txn = page.iter().fold(txn, |txn, kv| {
+                txn.when_unchanged(&kv.key, kv.mod_revision).delete(&kv.key)
+            });
+            self.commit_page(store, txn).await?;
+        }
+        Ok(())
+    }
+
+    async fn commit_page(&self, store: &Store, txn: Txn) -> Result<(), Failure> {
+        match commit::commit(&store.etcd, txn, REQUESTED).await? {
+            Some(_) => Ok(()),
+            None => Err(Failure::conflict(
+                "others changed the records at the same moment; try again",
+            )),
         }
     }
 
     /// Whether the stored publication is one of the tombstone, perhaps as another command put it back.
     fn is_of_this(&self, store: &Store, stored: &KeyValue) -> bool {
-        let id = store.keys.parse_publication(&stored.key).unwrap_or_default();
-        let uid = |value: &[u8]| {
-            decode::<Publication>(id, value)
-                .ok()
-                .map(|one| one.uid().to_owned())
-        };
-        let own = self.publications.get(&stored.key).and_then(|value| uid(value));
-        own.is_some() && own == uid(&stored.value)
+        let own = self.publications.get(&stored.key);
+        let own = own.and_then(|value| uid_of(store, &stored.key, value));
+        own.is_some() && own == uid_of(store, &stored.key, &stored.value)
     }
+}
+
+/// The uid of a stored publication, if that can be read.
+fn uid_of(store: &Store, key: &[u8], value: &[u8]) -> Option<String> {
+    let id = store.keys.parse_publication(key)?;
+    let publication = decode::<Publication>(id, value).ok()?;
+    Some(publication.uid().to_owned())
 }
 
 fn publication_of(left: &Publication, volume: &Name, cleans: bool) -> Publication {

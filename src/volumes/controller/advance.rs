@@ -6,12 +6,11 @@ use tracing::{debug, info};
 use super::Controller;
 use crate::proto::Volume;
 use crate::store::Name;
-use crate::store::object::volume;
 use crate::volumes::conditions::condition_changes;
 use crate::volumes::index::VolumeSnapshot;
 use crate::volumes::lanes::Lane;
-use crate::volumes::operation::{Action, Compensation, Held, Operation};
-use crate::volumes::plan::{Decision, Observed, Plugin, Step, Target, plan};
+use crate::volumes::operation::{Action, Operation};
+use crate::volumes::plan::{Decision, Observed, Plugin, Step, plan};
 use crate::volumes::record::Conditions;
 use crate::volumes::retry_state::RetryState;
 
@@ -32,8 +31,8 @@ impl Controller {
         let Some(driver) = self.index.driver(name).cloned() else {
             return;
         };
-        // The end of that wakes it.
-        if self.is_being_undone(name) {
+        if self.is_held_back(name, &snapshot.volume) {
+            debug!(volume = %name, "waits for a call under a former name of the volume");
             return;
         }
         let decision = self.decide(name, &driver, &snapshot);
@@ -57,6 +56,7 @@ impl Controller {
             publications: &snapshot.publications,
             unreadable: &snapshot.unreadable,
             twin: snapshot.twin.as_ref(),
+            namesake: snapshot.namesake.as_ref(),
             nodes: &snapshot.nodes,
             removed: &snapshot.removed,
             plugin,
@@ -70,81 +70,18 @@ impl Controller {
             self.configure(driver);
         }
         let made_at = volume.status.as_ref().and_then(|status| status.backend.as_ref());
+        let has_created = self.index.has_created(driver);
         let plugin = self.plugins.get_mut(driver);
-        plugin.map_or(Plugin::Missing, |plugin| plugin.observe(made_at))
+        plugin.map_or(Plugin::Missing, |plugin| plugin.observe(made_at, has_created))
     }
 
-    /// The first result of a call that no record holds. Results that a record holds by now are forgotten, and those whose
-    /// record cannot be read stay (INV-12).
-    fn next_compensation(&mut self, name: &Name) -> Option<Compensation> {
-        let has_any = |state: &RetryState| !state.compensations.is_empty();
-        self.unsettled.get(name).filter(|state| has_any(state))?;
-        let compensations = &mut self.unsettled.state(name).compensations;
-        compensations.retain(|one| one.held(&self.index, name) != Held::Recorded);
-        let next = compensations
-            .iter()
-            .position(|one| one.held(&self.index, name) == Held::Gone)?;
-        compensations.swap(0, next);
-        compensations.first().cloned()
-    }
-
-    /// Begins to undo what the volume left at the backend without a record. False if there is nothing, or it cannot be done
-    /// now.
-    fn begin_compensation(&mut self, name: &Name) -> bool {
-        let Some(compensation) = self.next_compensation(name) else {
-            return false;
-        };
-        let Some(state) = self.unsettled.get(name) else {
-            return false;
-        };
-        if state.resting().contains(&Target::Orphaned) {
-            return false;
-        }
-        let Ok(driver) = volume::driver(&compensation.volume).parse::<Name>() else {
-            return false;
-        };
-        match self.observe_plugin(&driver, &compensation.volume) {
-            Plugin::Offers(_) => {}
-            // What was made at one backend is not undone at another.
-            Plugin::OtherBackend => return false,
-            Plugin::Missing | Plugin::Unknown => {
-                self.park(name, &driver);
-                return false;
-            }
-        }
-        let snapshot = VolumeSnapshot {
-            volume: compensation.volume.clone(),
-            ..VolumeSnapshot::default()
-        };
-        self.begin_or_queue(
-            name,
-            &driver,
-            snapshot,
-            Action::Compensate(Box::new(compensation)),
-        );
-        true
-    }
-
-    /// Whether something of the volume is being undone under another name, from which it was taken back or in.
-    fn is_being_undone(&self, name: &Name) -> bool {
-        let mut undoing = self.undoing.iter();
-        undoing.any(|(by, undone)| by != name && self.index.claiming(undone).contains(name))
-    }
-
-    /// An operation on a volume has ended. If it undid a result, those go on that were held back meanwhile.
-    pub(super) fn end_undoing(&mut self, name: &Name) {
-        let Some(undone) = self.undoing.remove(name) else {
-            return;
-        };
-        for other in self.index.claiming(&undone) {
-            if other != *name {
-                self.wake(other, None);
-            }
-        }
+    /// Whether a call for the volume is under way under another name, which was forgotten by force. Its end plans the volume again.
+    pub(super) fn is_held_back(&mut self, name: &Name, volume: &Volume) -> bool {
+        self.in_flight.hold_back(name, volume, &self.index)
     }
 
     /// True if the operation has begun.
-    fn begin_or_queue(
+    pub(super) fn begin_or_queue(
         &mut self,
         name: &Name,
         driver: &Name,
@@ -165,11 +102,11 @@ impl Controller {
         state.begin();
         match &action {
             Action::Step(step) => debug!(volume = %name, "next step: {step}"),
-            Action::SetConditions(_) => {}
-            Action::Compensate(compensation) => {
-                info!(volume = %name, "undoing a result whose record is gone");
-                self.undoing.insert(name.clone(), compensation.volume.clone());
-            }
+            Action::SetConditions(_) | Action::RecordStray(_) => {}
+            Action::Compensate(_) => info!(volume = %name, "undoing a result whose record is gone"),
+        }
+        if lane != Lane::Record {
+            self.in_flight.begin(name, &snapshot.volume);
         }
         let operation = Operation {
             volume: name.clone(),
@@ -198,7 +135,7 @@ impl Controller {
     }
 
     /// Has a volume wait for a session of its plugin.
-    fn park(&mut self, name: &Name, driver: &Name) {
+    pub(super) fn park(&mut self, name: &Name, driver: &Name) {
         if let Some(plugin) = self.plugins.get_mut(driver) {
             plugin.parked.insert(name.clone());
         }

@@ -4,7 +4,7 @@
 //! over. Each wakes volumes, and a woken volume is planned again from its records. The operations of one volume follow each
 //! other; those of different volumes run side by side, as many at a time as their plugin takes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -13,7 +13,7 @@ use futures::stream::{FuturesUnordered, SelectAll, unfold};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use super::index::{Change, Index, Part, State};
+use super::index::{Change, Index, Part};
 use super::lanes::Lane;
 use super::operation::{Action, Completion, Env, Failure, Held, Interrupted};
 use super::plan::{Step, Target};
@@ -23,16 +23,19 @@ use crate::csi::{Code, Plugins};
 use crate::etcd::{Fence, Revision};
 use crate::failpoint;
 use crate::kube::events::{Notice, Severity};
-use crate::metrics::Metrics;
-use crate::proto::Volume;
 use crate::store::writer::writer;
 use crate::store::{Follower, Name, Store, Update};
-use crate::term::{Notices, TermGauges};
+use crate::term::Notices;
 
 mod advance;
+mod compensation;
+mod gauges;
+mod in_flight;
 mod plugins;
 mod status;
 
+use gauges::Gauges;
+use in_flight::InFlight;
 use plugins::PluginEvent;
 
 /// Woken volumes that are planned before the loop looks for events again.
@@ -88,7 +91,7 @@ impl Volumes {
             csi_plugins: Plugins::new(metrics.clone()),
             plugins: HashMap::new(),
             unsettled: Unsettled::default(),
-            undoing: BTreeMap::new(),
+            in_flight: InFlight::default(),
             woken: VecDeque::new(),
             operations: FuturesUnordered::new(),
             plugin_events: FuturesUnordered::new(),
@@ -113,8 +116,8 @@ struct Controller {
     csi_plugins: Plugins,
     plugins: HashMap<Name, PluginState>,
     unsettled: Unsettled,
-    /// The volumes of which something is being undone, by name. No other call is made for them under another name (INV-6).
-    undoing: BTreeMap<Name, Volume>,
+    /// The volumes for which a call is under way. No other call is made for them under another name (INV-6).
+    in_flight: InFlight,
     /// Volumes to plan, the longest waiting first.
     woken: VecDeque<Name>,
     operations: FuturesUnordered<BoxFuture<'static, Completion>>,
@@ -268,7 +271,7 @@ impl Controller {
         let target = match &action {
             Action::Step(step) => step.target(),
             Action::SetConditions(_) => Target::Volume,
-            Action::Compensate(_) => Target::Orphaned,
+            Action::RecordStray(_) | Action::Compensate(_) => Target::Orphaned,
         };
         let timed_out = match &result {
             Ok(()) => (Lane::of(&action).0 != Lane::Record).then_some(false),
@@ -290,7 +293,7 @@ impl Controller {
         if is_news {
             self.unsettled.wake(&name, None);
         }
-        self.end_undoing(&name);
+        self.woken.extend(self.in_flight.end(&name));
         // The watch delivers no news of what is noted already.
         for other in around {
             self.wake(other, None);
@@ -309,6 +312,11 @@ impl Controller {
         let state = self.unsettled.state(name);
         match action {
             Action::SetConditions(_) => {}
+            Action::RecordStray(made) => {
+                state.compensations.remove(0);
+                let id = &made.csi_node_id;
+                info!(volume = %name, "publication forgotten during its call: to be unpublished from node id {id}");
+            }
             Action::Compensate(undone) => {
                 state.compensations.remove(0);
                 match &undone.publication {
@@ -339,10 +347,8 @@ impl Controller {
 
     /// A volume of the plugin was deleted at the backend: plans some of those again for which there was no capacity.
     fn wake_for_capacity(&mut self, driver: &Name) {
-        let waiting = self.unsettled.made_capacity().into_iter();
-        let of_plugin = waiting.filter(|name| self.index.driver(name) == Some(driver));
-        let woken: Vec<Name> = of_plugin.take(TRIED_FOR_CAPACITY).collect();
-        for name in woken {
+        let of_plugin = |name: &Name| self.index.driver(name) == Some(driver);
+        for name in self.unsettled.made_capacity(TRIED_FOR_CAPACITY, of_plugin) {
             // Without a new beginning: most of them fail as before, and that is no news.
             if self.unsettled.try_again(&name) {
                 self.woken.push_back(name);
@@ -383,55 +389,5 @@ impl Controller {
             action: "Volumes",
             note,
         });
-    }
-}
-
-struct Gauges {
-    metrics: Metrics,
-    _end_with_the_term: TermGauges,
-}
-
-impl Gauges {
-    fn new(metrics: Metrics) -> Self {
-        let state = |(_, state)| {
-            metrics
-                .volumes
-                .get_or_create(&crate::metrics::State { state })
-                .clone()
-        };
-        let states = State::ALL.into_iter().map(state);
-        Self {
-            _end_with_the_term: TermGauges::new(states.chain([metrics.volume_queue_depth.clone()])),
-            metrics,
-        }
-    }
-
-    fn set_depth(&self, plugins: &HashMap<Name, PluginState>) {
-        let depth: usize = plugins.values().map(|plugin| plugin.lanes.queued()).sum();
-        let depth = i64::try_from(depth).unwrap_or(i64::MAX);
-        self.metrics.volume_queue_depth.set(depth);
-    }
-
-    fn set_plugins(&self, plugins: &mut HashMap<Name, PluginState>) {
-        for (name, plugin) in plugins {
-            let is_ready = plugin.session().is_some();
-            let (waiting, running) = (plugin.waiting(), plugin.lanes.running());
-            self.metrics
-                .set_csi_plugin(name.as_str(), is_ready, waiting, running);
-        }
-    }
-
-    fn set_states(&self, index: &Index) {
-        for (state, word) in State::ALL {
-            let label = crate::metrics::State { state: word };
-            self.metrics.volumes.get_or_create(&label).set(index.count(state));
-        }
-    }
-}
-
-/// Nothing of the term's plugins is reported after it.
-impl Drop for Gauges {
-    fn drop(&mut self) {
-        self.metrics.forget_csi_plugins();
     }
 }

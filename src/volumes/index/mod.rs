@@ -21,6 +21,8 @@ mod feed;
 mod records;
 mod sharing;
 
+pub use records::id_at_plugin;
+
 /// The ranges that are followed, each by itself. Changes of two ranges may be seen out of order: what depends on their order
 /// is proved in the transaction that acts on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +107,8 @@ struct Entry {
     volume: Option<Stored>,
     publications: BTreeMap<Name, Stored>,
     driver: Option<Name>,
+    /// Whether its plugin has created it, or may have.
+    is_created: bool,
     uid: Option<Box<str>>,
     /// The secrets that it names.
     secrets: BTreeSet<Name>,
@@ -168,6 +172,8 @@ pub struct VolumeSnapshot {
     pub unreadable: BTreeSet<Name>,
     /// Other volumes with the same id at the same plugin.
     pub twin: Option<plan::Twin>,
+    /// Another volume that has this one's name as its id.
+    pub namesake: Option<Name>,
     /// The nodes of its publications, as far as they exist.
     pub nodes: BTreeMap<Name, plan::Node>,
     /// The publications to nodes that were removed, each with the revision of the record that says so.
@@ -195,6 +201,8 @@ pub struct Index {
     plugin_statuses: HashMap<Name, (PluginStatus, Revision)>,
     secrets: HashMap<Name, Revision>,
     by_driver: HashMap<Name, HashSet<Name>>,
+    /// How many volumes each plugin has created, or may have.
+    created: HashMap<Name, usize>,
     by_node: HashMap<Name, BTreeSet<Name>>,
     by_secret: HashMap<Name, BTreeSet<Name>>,
     by_uid: HashMap<Box<str>, BTreeSet<Name>>,
@@ -206,11 +214,13 @@ pub struct Index {
     changes: u64,
 }
 
-fn add<K: std::hash::Hash + Eq>(map: &mut HashMap<K, BTreeSet<Name>>, key: K, name: &Name) {
+/// Adds a way to a volume.
+pub(super) fn add<K: std::hash::Hash + Eq>(map: &mut HashMap<K, BTreeSet<Name>>, key: K, name: &Name) {
     map.entry(key).or_default().insert(name.clone());
 }
 
-fn take<K: std::hash::Hash + Eq>(map: &mut HashMap<K, BTreeSet<Name>>, key: &K, name: &Name) {
+/// Takes back a way to a volume.
+pub(super) fn take<K: std::hash::Hash + Eq>(map: &mut HashMap<K, BTreeSet<Name>>, key: &K, name: &Name) {
     if let Some(names) = map.get_mut(key) {
         names.remove(name);
         if names.is_empty() {
@@ -231,6 +241,7 @@ impl Index {
             plugin_statuses: HashMap::new(),
             secrets: HashMap::new(),
             by_driver: HashMap::new(),
+            created: HashMap::new(),
             by_node: HashMap::new(),
             by_secret: HashMap::new(),
             by_uid: HashMap::new(),
@@ -310,16 +321,22 @@ impl Index {
         self.plugin_statuses.get(name)
     }
 
-    /// The plugins that have a status and no object.
+    /// The plugins that have a status, no object and no volume. That of a plugin which volumes use says where it was: it may be
+    /// created again elsewhere.
     pub fn statuses_left_over(&self) -> impl Iterator<Item = (&Name, Revision)> {
         let left = self.plugin_statuses.iter();
-        let left = left.filter(|(name, _)| !self.plugins.contains_key(*name));
+        let left = left.filter(|(name, _)| !self.plugins.contains_key(*name) && !self.is_used(name));
         left.map(|(name, (_, revision))| (name, *revision))
     }
 
     /// How many volumes name this plugin.
     pub fn count_of_plugin(&self, plugin: &Name) -> usize {
         self.by_driver.get(plugin).map_or(0, HashSet::len)
+    }
+
+    /// Whether a record says that the plugin has created a volume, or may have: it offered to.
+    pub fn has_created(&self, plugin: &Name) -> bool {
+        self.created.contains_key(plugin)
     }
 
     /// How many volumes are in a state.
@@ -358,6 +375,7 @@ impl Index {
         let volume = decode::<Volume>(name.as_str(), &stored.value).ok()?;
         let plugin = driver(&volume).to_owned();
         let mut seen = VolumeSnapshot {
+            namesake: self.namesake(name, &volume),
             volume,
             revision: stored.mod_revision,
             twin: self.twin(name),

@@ -8,7 +8,7 @@ use super::{Change, Entry, Index, State, Stored, add, take};
 use crate::etcd::Revision;
 use crate::proto::{Volume, publication_status};
 use crate::store::Name;
-use crate::store::object::volume::{backend_id, driver};
+use crate::store::object::volume::{backend_id, driver, is_attempted};
 use crate::store::object::{Object, decode};
 
 impl Index {
@@ -21,10 +21,14 @@ impl Index {
             return None;
         }
         let after = decode::<Volume>(name.as_str(), &stored.value).ok();
+        // What a newer release has written may be faulty here, and says all the same which volume it is (INV-12).
+        let faulty = after.is_none().then(|| Volume::decode(&*stored.value).ok());
+        let faulty = faulty.flatten().filter(|volume| !volume.uid().is_empty());
         let revision = stored.mod_revision;
         entry.volume = Some(stored);
         entry.touched = self.changes;
         self.reindex(&name, after.as_ref(), true);
+        self.point_to(&name, after.as_ref().or(faulty.as_ref()));
         Some(Change::Record(name, revision))
     }
 
@@ -44,25 +48,25 @@ impl Index {
             }
             entry.secrets = secrets;
         }
-        if let Some(driver) = entry.driver.take()
-            && let Some(names) = self.by_driver.get_mut(&driver)
-        {
-            names.remove(name);
-            if names.is_empty() {
-                self.by_driver.remove(&driver);
+        if let Some(driver) = entry.driver.take() {
+            if let Some(names) = self.by_driver.get_mut(&driver) {
+                names.remove(name);
+                if names.is_empty() {
+                    self.by_driver.remove(&driver);
+                }
+            }
+            if entry.is_created {
+                count_down(&mut self.created, &driver);
             }
         }
         entry.driver = after.and_then(|volume| driver(volume).parse().ok());
+        entry.is_created = after.is_some_and(is_attempted);
         if let Some(driver) = &entry.driver {
             let names = self.by_driver.entry(driver.clone()).or_default();
             names.insert(name.clone());
-        }
-        // A record that cannot be read any more may be that of the same volume (INV-12).
-        if after.is_some() || !exists {
-            let uid = after.map(|volume| volume.uid().into());
-            point(&mut self.by_uid, &mut entry.uid, uid, name);
-            let id = after.and_then(volume_id);
-            point(&mut self.by_volume_id, &mut entry.volume_id, id, name);
+            if entry.is_created {
+                *self.created.entry(driver.clone()).or_default() += 1;
+            }
         }
         let state = exists.then(|| state_of(after));
         if let Some(before) = std::mem::replace(&mut entry.state, state) {
@@ -70,6 +74,20 @@ impl Index {
         }
         if let Some(state) = state {
             *self.counts.entry(state).or_default() += 1;
+        }
+    }
+
+    /// Updates the ways from uids and ids to the volume. A record of which nothing can be read may be that of the same volume as
+    /// before (INV-12).
+    fn point_to(&mut self, name: &Name, read: Option<&Volume>) {
+        let Some(entry) = self.volumes.get_mut(name) else {
+            return;
+        };
+        if read.is_some() || entry.volume.is_none() {
+            let uid = read.map(|volume| volume.uid().into());
+            point(&mut self.by_uid, &mut entry.uid, uid, name);
+            let id = read.and_then(id_at_plugin);
+            point(&mut self.by_volume_id, &mut entry.volume_id, id, name);
         }
     }
 
@@ -95,6 +113,7 @@ impl Index {
         self.changes += 1;
         entry.touched = self.changes;
         self.reindex(&name, None, false);
+        self.point_to(&name, None);
         self.drop_if_empty(&name);
         Some(Change::Record(name, at))
     }
@@ -118,6 +137,15 @@ impl Index {
         let empty = |entry: &Entry| entry.volume.is_none() && entry.publications.is_empty();
         if self.volumes.get(name).is_some_and(empty) {
             self.volumes.remove(name);
+        }
+    }
+}
+
+fn count_down(counts: &mut HashMap<Name, usize>, key: &Name) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
         }
     }
 }
@@ -157,7 +185,7 @@ fn point(
 }
 
 /// The plugin and its id of the volume, once it has one or is to take it in.
-pub(super) fn volume_id(volume: &Volume) -> Option<Box<str>> {
+pub fn id_at_plugin(volume: &Volume) -> Option<Box<str>> {
     let id = Some(backend_id(volume)).filter(|id| !id.is_empty())?;
     Some(format!("{}\n{id}", driver(volume)).into())
 }
@@ -180,5 +208,55 @@ fn state_of(volume: Option<&Volume>) -> State {
             true => State::Created,
             false => State::Creating,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::etcd::KeyValue;
+    use crate::proto::volume_spec::Driver;
+    use crate::proto::{Metadata, VolumeSpec, VolumeStatus};
+    use crate::store::Keys;
+
+    /// INV-12: as a newer release writes it, whose access modes are not known here.
+    #[test]
+    fn a_faulty_record_says_which_volume_it_is_to_a_leader_that_never_read_it() {
+        let (keys, name) = (Keys::new("/q".parse().unwrap()), "data".parse::<Name>().unwrap());
+        let mut index = Index::new(keys.clone());
+        let volume = Volume {
+            metadata: Some(Metadata {
+                name: name.to_string(),
+                uid: "uid-1".to_owned(),
+                ..Metadata::default()
+            }),
+            spec: Some(VolumeSpec {
+                driver: Some(Driver {
+                    name: "p".to_owned(),
+                    ..Driver::default()
+                }),
+                ..VolumeSpec::default()
+            }),
+            status: Some(VolumeStatus {
+                volume_id: "vol-1".to_owned(),
+                ..VolumeStatus::default()
+            }),
+        };
+        let record = KeyValue {
+            key: keys.volume(&name),
+            value: volume.encode_to_vec(),
+            create_revision: Revision(1),
+            mod_revision: Revision(1),
+            lease: None,
+        };
+        index.note(&record.key, Ok(&record));
+        assert!(index.observe(&name).is_none(), "it is faulty");
+        assert!(index.is_unreadable(&name));
+        assert_eq!(index.with_uid("uid-1"), Some(name.clone()));
+        let twin = Volume {
+            metadata: None,
+            ..volume
+        };
+        assert!(index.claiming(&twin).contains(&name));
     }
 }

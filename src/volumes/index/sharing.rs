@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Change, Index, records};
-use crate::proto::{Volume, VolumeStatus};
+use super::{Change, Index, id_at_plugin};
+use crate::proto::Volume;
 use crate::store::Name;
 use crate::store::object::publication::stored_node_id;
 use crate::store::object::volume::driver;
@@ -31,12 +31,17 @@ impl Index {
             || nodes.any(|node| self.publication(name, node).is_some_and(|one| one.is_err()))
     }
 
+    /// The volume with this uid.
+    pub fn with_uid(&self, uid: &str) -> Option<Name> {
+        self.by_uid.get(uid)?.first().cloned()
+    }
+
     /// The volumes with the uid of this one, or with its id at its backend.
     pub fn claiming(&self, volume: &Volume) -> BTreeSet<Name> {
         let by_uid = self.by_uid.get(volume.uid()).into_iter().flatten();
-        let by_id = records::volume_id(volume).and_then(|id| self.by_volume_id.get(&id));
+        let by_id = id_at_plugin(volume).and_then(|id| self.by_volume_id.get(&id));
         let by_id = by_id.into_iter().flatten();
-        let by_id = by_id.filter(|name| self.may_share_backend(volume, name));
+        let by_id = by_id.filter(|name| self.may_share_backend_with(volume, name));
         by_uid.chain(by_id).cloned().collect()
     }
 
@@ -47,6 +52,26 @@ impl Index {
             Some(Err(_)) => true,
             None => false,
         }
+    }
+
+    /// Another volume whose id at the plugin is the name of this one, which has none yet.
+    pub(super) fn namesake(&self, name: &Name, volume: &Volume) -> Option<Name> {
+        if id_at_plugin(volume).is_some() {
+            return None;
+        }
+        let id = format!("{}\n{name}", driver(volume));
+        let mut others = self.by_volume_id.get(id.as_str())?.iter();
+        others
+            .find(|other| *other != name && self.may_share_backend_with(volume, other))
+            .cloned()
+    }
+
+    /// The volume without an id whose name is the id of this one.
+    fn named_like(&self, name: &Name) -> Option<Name> {
+        let (_, id) = self.volumes.get(name)?.volume_id.as_ref()?.split_once('\n')?;
+        let named: Name = id.parse().ok()?;
+        let entry = self.volumes.get(&named)?;
+        (named != *name && entry.volume_id.is_none()).then_some(named)
     }
 
     pub(super) fn twin(&self, name: &Name) -> Option<plan::Twin> {
@@ -67,28 +92,33 @@ impl Index {
             return Vec::new();
         };
         let own = self.volume(name).and_then(Result::ok);
-        let shares = |other: &&Name| own.as_ref().is_none_or(|own| self.may_share_backend(own, other));
+        let shares = |other: &&Name| {
+            own.as_ref()
+                .is_none_or(|own| self.may_share_backend_with(own, other))
+        };
         let others = names.iter().filter(|other| *other != name);
         others.filter(shares).cloned().collect()
     }
 
-    fn may_share_backend(&self, volume: &Volume, other: &Name) -> bool {
-        let plugin = driver(volume)
-            .parse()
-            .ok()
-            .and_then(|driver: Name| self.plugin(&driver));
-        let other = self.volume(other).and_then(Result::ok);
-        let (Some(Ok(plugin)), Some(other)) = (plugin, other) else {
+    /// Whether two volumes with one id may be at the same backend of their plugin.
+    pub fn may_share_backend(&self, volume: &Volume, other: &Volume) -> bool {
+        let driver = driver(volume).parse::<Name>().ok();
+        let Some(Ok(plugin)) = driver.and_then(|driver| self.plugin(&driver)) else {
             return true;
         };
-        let (own, other) = (volume.status.as_ref(), other.status.as_ref());
-        let backend = |status: Option<&VolumeStatus>| status.and_then(|status| status.backend.clone());
-        plugin::may_share_backend(plugin, backend(own).as_ref(), backend(other).as_ref())
+        let backend = |volume: &Volume| volume.status.clone().and_then(|status| status.backend);
+        plugin::may_share_backend(plugin, backend(volume).as_ref(), backend(other).as_ref())
+    }
+
+    /// The same with a volume whose record may not be readable.
+    fn may_share_backend_with(&self, volume: &Volume, other: &Name) -> bool {
+        let other = self.volume(other).and_then(Result::ok);
+        other.is_none_or(|other| self.may_share_backend(volume, &other))
     }
 }
 
-/// What a write of a volume's record changes: the volume, and those that share its id, if what they depend on is another than
-/// before. Everything else about the volume is no news for them (INV-9).
+/// What a write of a volume's record changes: the volume, and those that share its id, or would take it, if what they depend on is
+/// another than before. Everything else about the volume is no news for them (INV-9).
 pub(super) fn with_sharing(
     index: &mut Index,
     name: &Name,
@@ -104,13 +134,16 @@ pub(super) fn with_sharing(
                 index.is_unreadable(name),
             )
         });
-        (sharing, held)
+        (sharing, held, index.named_like(name))
     };
     let before = seen(index);
     let mut changes = Vec::from_iter(write(index));
     let after = seen(index);
     if before != after {
-        let around: BTreeSet<Name> = before.0.into_iter().chain(after.0).collect();
+        let around: BTreeSet<Name> = [before, after]
+            .into_iter()
+            .flat_map(|(sharing, _, named)| sharing.into_iter().chain(named))
+            .collect();
         changes.extend(around.into_iter().map(Change::Around));
     }
     changes

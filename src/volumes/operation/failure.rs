@@ -87,6 +87,15 @@ impl Failure {
         Self::new("RecordMalformed", message.to_owned(), None)
     }
 
+    /// A record cannot be read that may have what would be undone. No change of it wakes the volume: it is read again, slowly.
+    pub fn unreadable_elsewhere(key: &[u8]) -> Self {
+        let message = format!(
+            "{} cannot be read, and may have what would be undone; nothing is undone at the backend",
+            key.escape_ascii()
+        );
+        Self::new("RecordMalformed", message, Some(SLOW))
+    }
+
     /// Secrets or keys of them are missing. A change of a secret ends the wait.
     pub fn missing_secrets(faults: &[String]) -> Self {
         Self::new("SecretMissing", faults.join("; "), None)

@@ -21,6 +21,7 @@ mod compensate;
 mod failure;
 mod records;
 mod secrets;
+mod undo;
 
 pub use compensate::{Compensation, Held, PublishedTo};
 pub use failure::{Failure, QUICK, SLOW, WaitsFor};
@@ -64,6 +65,9 @@ pub enum Action {
     Step(Step),
     /// Writes conditions that are out of date.
     SetConditions(Conditions),
+    /// Records that the volume is unpublished from where a call has published it for a publication that is gone: the plan does
+    /// that from then on.
+    RecordStray(PublishedTo),
     /// Undoes a result whose record is gone.
     Compensate(Box<Compensation>),
 }
@@ -155,6 +159,7 @@ impl Operation {
         let result = match &self.action {
             Action::Step(step) => run.step(step).await,
             Action::SetConditions(changes) => run.set_conditions(changes).await,
+            Action::RecordStray(made) => run.record_stray(made).await,
             Action::Compensate(compensation) => run.compensate(compensation).await,
         };
         let records = run.records;

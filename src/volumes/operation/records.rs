@@ -208,7 +208,7 @@ impl Run<'_> {
         }
     }
 
-    async fn read(&mut self, key: Vec<u8>) -> Result<Option<KeyValue>, Interrupted> {
+    pub(super) async fn read(&mut self, key: Vec<u8>) -> Result<Option<KeyValue>, Interrupted> {
         let (stored, revision) = self.env.store.etcd.get(&key).await?;
         self.records.push(RecordSnapshot {
             key,
@@ -216,5 +216,14 @@ impl Run<'_> {
             own: false,
         });
         Ok(stored)
+    }
+
+    /// A record that a list has shown.
+    pub(super) fn seen(&mut self, record: KeyValue) {
+        self.records.push(RecordSnapshot {
+            key: record.key.clone(),
+            now: Ok(record),
+            own: false,
+        });
     }
 }

@@ -1,8 +1,8 @@
 //! Publications: which end, and which begin.
 
+use super::strays::{is_stray, is_twins};
 use super::{
-    Decision, Lost, Node, Observed, Plugin, Step, Target, WaitReason, access_mode, is_held, is_twins, offers,
-    scope_of,
+    Decision, Lost, Node, Observed, Plugin, Step, Target, WaitReason, access_mode, is_held, offers, scope_of,
 };
 use crate::etcd::Revision;
 use crate::proto::access_mode::{Scope, Sharing};
@@ -272,6 +272,10 @@ pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) 
             // Its call is made once the plugin publishes.
             _ if !offers.publish && state(publication) == State::Published => {}
             _ if !offers.publish => decision.choose(Step::PublishNothing { node: node.clone() }),
+            Some(csi_node_id) if is_stray(observed, csi_node_id) => {
+                let message = format!("the volume is being unpublished from node id {csi_node_id}");
+                decision.wait(&target, WaitReason::Unpublishing, message);
+            }
             Some(csi_node_id) => decision.choose(Step::Publish {
                 node: node.clone(),
                 csi_node_id: csi_node_id.to_owned(),

@@ -71,7 +71,8 @@ pub enum Step {
         /// See [`Step::EndPublication`].
         restart: Option<String>,
     },
-    /// ControllerUnpublishVolume, from a node id that no publication stores, as an operator wants it.
+    /// ControllerUnpublishVolume, from a node id that no publication stores: an operator wants it, or the publication was forgotten by
+    /// force during its call.
     UnpublishStray {
         /// The plugin's id of that node. Not empty (INV-6).
         csi_node_id: String,

@@ -7,6 +7,8 @@ use crate::proto::{
 
 mod publications;
 mod random;
+mod strays;
+mod twins;
 
 const ALL: Offers = Offers {
     create: true,
@@ -101,6 +103,7 @@ struct Scene {
     resting: BTreeSet<Target>,
     lost: BTreeSet<Name>,
     twin: Option<Twin>,
+    namesake: Option<Name>,
 }
 
 impl Scene {
@@ -116,6 +119,7 @@ impl Scene {
             resting: BTreeSet::new(),
             lost: BTreeSet::new(),
             twin: None,
+            namesake: None,
         }
     }
 
@@ -148,6 +152,7 @@ impl Scene {
             publications: &self.publications,
             unreadable: &self.unreadable,
             twin: self.twin.as_ref(),
+            namesake: self.namesake.as_ref(),
             nodes: &self.nodes,
             removed: &self.removed,
             plugin: self.plugin,

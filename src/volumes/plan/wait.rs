@@ -37,6 +37,8 @@ pub enum WaitReason {
     PublishUnsupported,
     /// The volume is still published.
     Published,
+    /// The volume is being unpublished from the node id that it would be published to.
+    Unpublishing,
     /// The plugin published the volume and no longer unpublishes volumes.
     UnpublishUnsupported,
     /// The volume is paused or drained: nothing new is published.
@@ -63,6 +65,7 @@ impl WaitReason {
             Self::Published => "Published",
             Self::SharedVolumeID => "SharedVolumeID",
             Self::TopologyMismatch => "TopologyMismatch",
+            Self::Unpublishing => "Unpublishing",
             Self::UnpublishUnsupported => "UnpublishUnsupported",
             Self::VolumePaused => "VolumePaused",
         }
@@ -85,7 +88,11 @@ impl WaitReason {
             | Self::TopologyMismatch
             | Self::UnpublishUnsupported
             | Self::VolumePaused => true,
-            Self::ExpandOffline | Self::NodeUnpublish | Self::OtherNode | Self::Published => false,
+            Self::ExpandOffline
+            | Self::NodeUnpublish
+            | Self::OtherNode
+            | Self::Published
+            | Self::Unpublishing => false,
         }
     }
 }

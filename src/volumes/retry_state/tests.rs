@@ -254,6 +254,25 @@ fn a_volume_whose_snapshots_are_stale_again_and_again_rests() {
     assert!(resting(&unsettled).is_empty(), "each pass counts for itself");
 }
 
+/// The first ones may be too large for what each deletion leaves.
+#[test]
+fn capacity_is_tried_by_other_volumes_each_time() {
+    let mut unsettled = Unsettled::default();
+    let names: Vec<Name> = (0..5)
+        .map(|number| format!("v{number}").parse().unwrap())
+        .collect();
+    for name in &names {
+        unsettled.fail(name, Target::Volume, Failure::no_capacity(1));
+    }
+    let mut tried = |most| unsettled.made_capacity(most, |name| *name != names[1]);
+    assert_eq!(tried(2), [names[0].clone(), names[2].clone()]);
+    assert_eq!(tried(2), [names[3].clone(), names[4].clone()]);
+    assert_eq!(tried(9).len(), 4);
+    unsettled.forget(&names[3]);
+    assert_eq!(unsettled.made_capacity(9, |_| true).len(), 4);
+    assert!(unsettled.left(&names[0], None).is_empty(), "it waits for no node");
+}
+
 #[test]
 fn a_quiet_failure_leaves_the_condition_as_it_is() {
     let mut unsettled = Unsettled::default();

@@ -1,9 +1,11 @@
 //! A Plugin that is applied with another endpoint leaves the volumes behind that were made at the former one.
 
+use prost::Message;
+
 use super::input::Manifest;
 use crate::cli::exit::Failure;
 use crate::etcd::{KeyValue, Revision, Txn};
-use crate::proto::{Backend, Plugin, Volume};
+use crate::proto::{Backend, Plugin, PluginStatus, Volume};
 use crate::store::Store;
 use crate::store::object::change::{Rejection, Step};
 use crate::store::object::{Object, decode, plugin, volume};
@@ -19,6 +21,8 @@ pub struct Moved {
     /// How many records do not say where the volume was made: an earlier release wrote them. The leader adds it, as soon as it
     /// has a session of the plugin.
     unknown: u64,
+    /// A volume of which nothing can be read: it may be one of these (INV-12).
+    unreadable: Option<String>,
     read_at: Revision,
 }
 
@@ -33,50 +37,66 @@ pub async fn look_up(
     step: &Step,
 ) -> Result<Option<Moved>, Failure> {
     let name = manifest.name.name.as_str();
-    let Some((before, after)) = moved(manifest, stored, step) else {
+    let Some((former, after)) = moved(store, manifest, stored, step).await? else {
         return Ok(None);
     };
-    let former = plugin::endpoint(&before);
     let by_then = Backend {
-        endpoint: former.to_owned(),
+        endpoint: former.clone(),
         ..Backend::default()
     };
     let (volumes, read_at) = store.etcd.list(&store.keys.volumes()).await?;
-    let (mut left_behind, mut unknown) = (0, 0);
+    let mut moved = Moved {
+        name: name.to_owned(),
+        former,
+        left_behind: 0,
+        unknown: 0,
+        unreadable: None,
+        read_at,
+    };
     for kv in volumes {
-        let id = store.keys.parse_volume(&kv.key).unwrap_or_default();
-        let Ok(volume) = decode::<Volume>(id, &kv.value) else {
+        let Ok(volume) = Volume::decode(&*kv.value) else {
+            let id = store.keys.parse_volume(&kv.key).unwrap_or_default();
+            moved.unreadable = Some(id.to_owned());
             continue;
         };
         let made_at = volume.status.as_ref().and_then(|status| status.backend.as_ref());
         let count = match made_at {
-            Some(_) => &mut left_behind,
-            None => &mut unknown,
+            Some(_) => &mut moved.left_behind,
+            None => &mut moved.unknown,
         };
         let tells = made_at.is_some_and(|backend| !backend.id.is_empty());
         let is_same = tells || plugin::is_backend_of(&after, "", Some(made_at.unwrap_or(&by_then)));
         *count += u64::from(volume::driver(&volume) == name && volume::may_exist(&volume) && !is_same);
     }
-    Ok(Some(Moved {
-        name: name.to_owned(),
-        former: former.to_owned(),
-        left_behind,
-        unknown,
-        read_at,
-    }))
+    Ok(Some(moved))
 }
 
-/// The plugin as it is stored, and as it will be, where the endpoints differ.
-fn moved(manifest: &Manifest, stored: Option<&KeyValue>, step: &Step) -> Option<(Plugin, Plugin)> {
-    let (Step::Configure(after), Some(stored)) = (step, stored) else {
-        return None;
+/// The endpoint of the plugin so far, and the plugin as it will be, where the endpoints differ.
+async fn moved(
+    store: &Store,
+    manifest: &Manifest,
+    stored: Option<&KeyValue>,
+    step: &Step,
+) -> Result<Option<(String, Plugin)>, Failure> {
+    let name = &manifest.name.name;
+    let (Step::Create(after) | Step::Configure(after)) = step else {
+        return Ok(None);
     };
     if manifest.kind.words.kind != Plugin::KIND {
-        return None;
+        return Ok(None);
     }
-    let read = |value: &[u8]| decode::<Plugin>(manifest.name.name.as_str(), value).ok();
-    let (before, after) = read(&stored.value).zip(read(after))?;
-    (plugin::endpoint(&before) != plugin::endpoint(&after)).then_some((before, after))
+    let read = |value: &[u8]| decode::<Plugin>(name.as_str(), value).ok();
+    let former = match stored {
+        Some(stored) => read(&stored.value).map(|before| plugin::endpoint(&before).to_owned()),
+        // It may have been deleted by force: the leader keeps its status as long as volumes use it.
+        None => {
+            let (status, _) = store.etcd.get(&store.keys.plugin_status(name)).await?;
+            let status = status.and_then(|kv| PluginStatus::decode(&*kv.value).ok());
+            status.and_then(|status| Some(status.backend?.endpoint))
+        }
+    };
+    let moved = former.zip(read(after));
+    Ok(moved.filter(|(former, after)| former != plugin::endpoint(after)))
 }
 
 fn were(count: u64) -> String {
@@ -90,13 +110,23 @@ impl Moved {
     /// Why the plugin may not move: the leader would record the new endpoint for volumes that were made elsewhere (INV-6).
     pub fn rejection(&self) -> Option<Rejection> {
         let Self { former, .. } = self;
-        (self.unknown > 0).then(|| Rejection::Refused {
+        let refused = |message| Rejection::Refused {
             rule: "BackendUnknown",
-            message: format!(
+            message,
+        };
+        if let Some(volume) = &self.unreadable {
+            return Some(refused(format!(
+                "volume {volume} cannot be read: nothing says that it was not made at {former}; quorate delete volume {volume} \
+                 --force forgets it"
+            )));
+        }
+        (self.unknown > 0).then(|| {
+            refused(format!(
                 "{} made by an earlier release, and their records do not say where; the leader adds that as soon as the plugin \
-                 answers at {former}; if the same backend answers at the new endpoint, list {former} in sameBackendAs",
+                 answers at {former}; if the same backend answers at the new endpoint, list {former} in sameBackendAs; if \
+                 that backend is gone, quorate delete volume NAME --force forgets them",
                 were(self.unknown)
-            ),
+            ))
         })
     }
 

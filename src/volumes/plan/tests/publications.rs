@@ -115,23 +115,6 @@ fn a_volume_for_one_node_is_not_published_to_a_second_before_the_first_let_go() 
 }
 
 #[test]
-fn a_plugin_that_publishes_nothing_has_no_strays_and_a_stray_without_an_id_is_none() {
-    let scene = Scene::of(created(volume(Scope::MultiNode))).detaching([""]);
-    let step = Some(Step::DropStray {
-        csi_node_id: String::new(),
-    });
-    assert_eq!(scene.step(), step, "INV-6: no call with an empty node id");
-    let scene = scene.detaching(["csi-n9"]).offering(Plugin::Offers(Offers {
-        publish: false,
-        ..ALL
-    }));
-    assert_eq!(
-        (scene.step(), scene.reasons()),
-        (None, vec!["UnpublishUnsupported"])
-    );
-}
-
-#[test]
 fn a_node_or_a_publication_whose_uid_is_not_known_is_not_taken_for_another() {
     let mut scene = Scene::of(created(volume(Scope::MultiNode))).with("n1", State::Published, "csi-n1");
     scene.nodes.get_mut(&name("n1")).unwrap().uid = String::new();
@@ -245,25 +228,6 @@ fn one_node_after_the_other_gets_a_volume_for_one_and_all_get_one_for_many() {
 }
 
 #[test]
-fn a_volume_is_unpublished_from_a_node_id_that_an_operator_names_and_no_publication_stores() {
-    let mut scene = Scene::of(created(volume(Scope::MultiNode)))
-        .with("n1", State::Published, "csi-n1")
-        .detaching(["csi-n1"]);
-    let step = Some(Step::DropStray {
-        csi_node_id: "csi-n1".to_owned(),
-    });
-    assert_eq!(scene.step(), step, "a publication stores it");
-    scene = scene.detaching(["csi-n9"]);
-    let step = Some(Step::UnpublishStray {
-        csi_node_id: "csi-n9".to_owned(),
-    });
-    assert_eq!(scene.step(), step);
-    scene.unreadable = [name("n9")].into();
-    assert_eq!(scene.step(), None, "the unreadable publication may store it");
-    assert_eq!(scene.reasons(), ["PublicationMalformed"]);
-}
-
-#[test]
 fn what_the_plugin_has_lost_is_published_again() {
     let mut scene = Scene::of(created(volume(Scope::MultiNode))).with("n1", State::Published, "csi-n1");
     scene.lost = [name("n1")].into();
@@ -321,38 +285,6 @@ fn a_volume_for_one_writer_gets_readers_and_no_second_writer() {
         csi_node_id: "csi-n2".to_owned(),
     };
     assert_eq!(scene.step(), Some(publish));
-}
-
-/// INV-6: two records of one volume at the backend.
-#[test]
-fn a_volume_with_a_twin_is_neither_published_nor_unpublished_from_the_nodes_of_its_twin() {
-    let twin = |has_id| Twin {
-        name: name("twin"),
-        has_id,
-        node_ids: ["csi-n1".to_owned()].into(),
-        unreadable: false,
-    };
-    let wanted = || Scene::of(created(volume(Scope::MultiNode))).with("n2", State::PendingPublish, "");
-    assert_eq!(wanted().beside(twin(true)).step(), None);
-    assert_eq!(wanted().beside(twin(false)).step(), publish("n2", "csi-n2"));
-    assert_eq!(wanted().beside(twin(false)).reasons(), [""; 0], "it goes on");
-    let ending = |node: &str| {
-        let scene = Scene::of(created(volume(Scope::MultiNode)));
-        scene
-            .with(node, State::PendingUnpublish, &format!("csi-{node}"))
-            .beside(twin(true))
-    };
-    assert_eq!(ending("n1").step(), None);
-    assert_eq!(ending("n1").reasons(), ["SharedVolumeID", "SharedVolumeID"]);
-    assert_eq!(ending("n2").step(), unpublish("n2", "csi-n2", Some("node-uid")));
-    // What cannot be read may be published there, too (INV-12).
-    let unreadable = Twin {
-        unreadable: true,
-        ..twin(true)
-    };
-    assert_eq!(ending("n2").beside(unreadable).step(), None);
-    let stray = Scene::of(created(volume(Scope::MultiNode))).detaching(["csi-n1"]);
-    assert_eq!(stray.beside(twin(true)).step(), None);
 }
 
 /// Each node that has the volume confirms, also one that is about to let it go; a later expansion is another one.

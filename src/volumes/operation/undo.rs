@@ -1,0 +1,167 @@
+//! Undoing what is at the backend and in no record.
+
+use prost::Message;
+
+use super::{Compensation, Failure, Interrupted, PublishedTo, Run};
+use crate::csi::class::effect;
+use crate::csi::{Effect, Method};
+use crate::etcd::{KeyValue, Revision, Stop};
+use crate::proto::publication_status::State;
+use crate::proto::{Publication, Tombstone, Volume};
+use crate::store::Name;
+use crate::store::object::publication::state;
+use crate::store::object::{Object, decode, tombstone};
+use crate::store::writer::Unit;
+use crate::volumes::record;
+
+/// The tombstone with the intent to undo a result: from now on, the volume is only removed, or only taken back to be unpublished
+/// first.
+fn with_intent(tombstone: &Tombstone, publication: Option<&PublishedTo>) -> Tombstone {
+    let mut tombstone = tombstone.clone();
+    let volume = tombstone.volume.get_or_insert_default();
+    let Some(made) = publication else {
+        volume.status.get_or_insert_default().delete_attempted = true;
+        return tombstone;
+    };
+    let same = |publication: &&mut Publication| publication.uid() == made.uid;
+    match tombstone.publications.iter_mut().find(same) {
+        Some(publication) => {
+            let is_wanted = state(publication) == State::PendingPublish;
+            *publication = record::detached(publication, is_wanted);
+        }
+        // It was forgotten before its volume.
+        None => *volume = record::with_stray(volume, &made.csi_node_id),
+    }
+    tombstone
+}
+
+/// A tombstone as it was before an intent was added to it.
+struct Before {
+    uid: Name,
+    value: Vec<u8>,
+    /// The revision of the intent.
+    intended: Revision,
+}
+
+/// The uid in the record of a volume, also in one that is faulty otherwise; `None` if nothing can be read of it.
+fn uid_of(record: &KeyValue) -> Option<String> {
+    let uid = Volume::decode(&*record.value).ok()?.uid().to_owned();
+    Some(uid).filter(|uid| !uid.is_empty())
+}
+
+impl Run<'_> {
+    /// Records that the volume is unpublished from where a call has published it for a publication that is gone.
+    pub(super) async fn record_stray(&mut self, made: &PublishedTo) -> Result<(), Interrupted> {
+        let stored = self.stored_volume();
+        let settled = self.settle(stored, |volume| {
+            Some(record::with_stray(volume, &made.csi_node_id))
+        });
+        // Where the record is gone by now, its tombstone says what is undone.
+        settled
+            .await?
+            .is_written()?
+            .then_some(())
+            .ok_or(Interrupted::Stale)
+    }
+
+    /// Undoes a result of which no record is left.
+    pub(super) async fn compensate(&mut self, compensation: &Compensation) -> Result<(), Interrupted> {
+        let volume = &compensation.volume;
+        let before = self.intend_to_undo(compensation).await?;
+        let (method, answer) = match &compensation.publication {
+            Some(made) => {
+                let answer = self.call_unpublish(volume, &made.csi_node_id).await;
+                (Method::ControllerUnpublishVolume, answer)
+            }
+            None => (Method::DeleteVolume, self.call_delete(volume).await),
+        };
+        if let (Err(Interrupted::Failed(failure)), Some(before)) = (&answer, before)
+            && failure
+                .code
+                .is_none_or(|code| effect(method, code) == Effect::None)
+        {
+            // The call did nothing, or none was made. If the intent stays nevertheless, the volume is not taken back.
+            let key = self.env.store.keys.tombstone(&before.uid);
+            let unit = Unit::new().put(key, before.intended, before.value);
+            let _ = self.env.writer.write(unit).await;
+        }
+        answer?;
+        match &compensation.publication {
+            Some(_) => Ok(()),
+            None => self.remove_tombstone(volume).await,
+        }
+    }
+
+    /// Commits to the tombstone that the result is undone, so that a command that takes the volume back sees it (INV-3, INV-6).
+    /// Returns the tombstone as it was, unless an earlier attempt had done that.
+    async fn intend_to_undo(&mut self, compensation: &Compensation) -> Result<Option<Before>, Interrupted> {
+        let uid = compensation
+            .volume
+            .uid()
+            .parse::<Name>()
+            .map_err(|_| Interrupted::Stale)?;
+        let key = self.env.store.keys.tombstone(&uid);
+        let (stored, _) = self.env.store.etcd.get(&key).await?;
+        let Some(stored) = stored else {
+            // It was taken back, or the tombstone was deleted by hand.
+            return self.prove_forgotten(&compensation.volume).await.map(|()| None);
+        };
+        let tombstone = decode::<Tombstone>(uid.as_str(), &stored.value);
+        let tombstone = tombstone.map_err(|_| Failure::unreadable_elsewhere(&stored.key))?;
+        let intended = with_intent(&tombstone, compensation.publication.as_ref());
+        if intended == tombstone {
+            return Ok(None);
+        }
+        let unit = Unit::new().put(key, stored.mod_revision, intended.encode_to_vec());
+        let intended = self.env.writer.write(unit).await.map_err(Stop::from)?;
+        Ok(Some(Before {
+            uid,
+            value: stored.value,
+            intended,
+        }))
+    }
+
+    /// Fails unless no record has the volume's uid, by etcd: what the controller has seen of the records may be older than the
+    /// end of the tombstone.
+    async fn prove_forgotten(&mut self, volume: &Volume) -> Result<(), Interrupted> {
+        let own = self.env.store.keys.volume(&self.operation.volume);
+        let own = self.read(own).await?;
+        // While the volume's own record is there, no other one has its uid.
+        let records = match own {
+            Some(own) if uid_of(&own).as_deref() == Some(volume.uid()) => vec![own],
+            _ => self.env.store.etcd.list(&self.env.store.keys.volumes()).await?.0,
+        };
+        let mut unreadable = None;
+        for record in records {
+            match uid_of(&record) {
+                Some(uid) if uid == volume.uid() => {
+                    self.seen(record);
+                    return Err(Interrupted::Stale);
+                }
+                Some(_) => {}
+                None => unreadable = Some(record.key),
+            }
+        }
+        unreadable.map_or(Ok(()), |key| Err(Failure::unreadable_elsewhere(&key).into()))
+    }
+
+    /// Deletes the tombstone of a volume of which nothing is left at the backend.
+    pub(super) async fn remove_tombstone(&mut self, volume: &Volume) -> Result<(), Interrupted> {
+        let Ok(uid) = volume.uid().parse::<Name>() else {
+            return Ok(());
+        };
+        let key = self.env.store.keys.tombstone(&uid);
+        let (stored, _) = self.env.store.etcd.get(&key).await?;
+        let Some(stored) = stored else { return Ok(()) };
+        let left = decode::<Tombstone>(uid.as_str(), &stored.value);
+        if !left.is_ok_and(|left| tombstone::is_volume_alone(&left)) {
+            return Ok(());
+        }
+        let unit = Unit::new().delete(key, stored.mod_revision);
+        match self.env.writer.write(unit).await.map_err(Stop::from) {
+            // Where it is stale, someone else has changed or deleted it.
+            Ok(_) | Err(Stop::Stale) => Ok(()),
+            Err(stop) => Err(stop.into()),
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Node ids that the volume is unpublished from, although no publication stores them.
+
+use super::{Decision, Observed, Step, Target, WaitReason, offers};
+use crate::proto::VolumeStatus;
+use crate::store::object::publication::stored_node_id;
+
+/// Plans the ends of what no publication stores.
+pub(super) fn plan_strays(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
+    for csi_node_id in &status.detach_node_ids {
+        let target = Target::Stray(csi_node_id.clone());
+        let mut publications = observed.publications.values();
+        let is_recorded = publications.any(|publication| stored_node_id(publication) == csi_node_id);
+        if is_recorded || csi_node_id.is_empty() {
+            // The publication ends by itself; what was asked for beside it does not outlive it.
+            decision.choose(Step::DropStray {
+                csi_node_id: csi_node_id.clone(),
+            });
+            continue;
+        }
+        // An unreadable publication may be the one that stores it.
+        let is_held_back = !observed.unreadable.is_empty() || is_twins(observed, csi_node_id);
+        if observed.resting.contains(&target) || is_held_back {
+            continue;
+        }
+        match offers(observed, &target, decision) {
+            None => {}
+            Some(offers) if offers.publish => decision.choose(Step::UnpublishStray {
+                csi_node_id: csi_node_id.clone(),
+            }),
+            Some(_) => decision.wait(
+                &Target::Volume,
+                WaitReason::UnpublishUnsupported,
+                format!("the plugin does not unpublish volumes, so not from node id {csi_node_id}"),
+            ),
+        }
+    }
+}
+
+/// Whether the volume is being unpublished from this node id. A call for that may be under way whose outcome is unknown: what is
+/// published beside it goes away with it (INV-3, INV-6).
+pub(super) fn is_stray(observed: &Observed<'_>, csi_node_id: &str) -> bool {
+    let status = observed.volume.status.as_ref();
+    let mut strays = status.into_iter().flat_map(|status| &status.detach_node_ids);
+    strays.any(|stray| stray == csi_node_id)
+}
+
+/// Whether another volume with the same id is published to this node id, or may be.
+pub(super) fn is_twins(observed: &Observed<'_>, csi_node_id: &str) -> bool {
+    let twin = observed.twin;
+    twin.is_some_and(|twin| twin.unreadable || twin.node_ids.contains(csi_node_id))
+}

@@ -1,0 +1,118 @@
+//! What is forgotten by force while a call for it is under way, and wanted again before that call has ended (INV-3, INV-6).
+
+use super::forced::tombstone;
+use super::imports::taken_in;
+use super::*;
+
+const PUBLISH: &str = "ControllerPublishVolume";
+const UNPUBLISH: &str = "ControllerUnpublishVolume";
+
+/// Waits until the plugin was asked to unpublish twice more, so that one of these calls has ended without an answer; or to publish
+/// again.
+async fn after_an_unanswered_call(world: &World, published: usize) {
+    let before = world.plugin.calls_of(UNPUBLISH).len();
+    eventually(SOON, "two more calls", async || {
+        let unpublished = world.plugin.calls_of(UNPUBLISH).len();
+        match unpublished >= before + 2 || world.plugin.calls_of(PUBLISH).len() > published {
+            true => Ok(()),
+            false => Err(unpublished),
+        }
+    })
+    .await;
+}
+
+/// The publication succeeded after it was forgotten. The plugin may detach the volume at any time after it was asked to, so that
+/// whatever is published to the node before would be lost under it.
+#[tokio::test]
+async fn a_volume_is_published_again_only_after_the_plugin_says_that_it_has_left_the_node() {
+    let world = World::start().await;
+    let limits = "{\"timeout\": \"60s\", \"timeouts\": {\"unpublish\": \"1s\"}}";
+    world.apply(&world.plugin_document(limits)).await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    let id = world.backend_id("data").await;
+    world.plugin.fault(PUBLISH, 1, Happening::Waits).await;
+    world.done(&["publish", "data", "n1"]).await;
+    world.expect_calls(PUBLISH, 1).await;
+    world.done(&["unpublish", "data", "n1", "--force", "--yes"]).await;
+    world.plugin.fault(UNPUBLISH, None, Happening::Hangs).await;
+    world.plugin.release().await;
+    after_an_unanswered_call(&world, 1).await;
+    world.done(&["publish", "data", "n1"]).await;
+    after_an_unanswered_call(&world, 1).await;
+    assert_eq!(world.plugin.calls_of(PUBLISH).len(), 1, "it may be detached yet");
+    // The next leader knows of it as well.
+    leader.resign().await;
+    let leader = world.leader().await;
+    after_an_unanswered_call(&world, 1).await;
+    assert_eq!(world.plugin.calls_of(PUBLISH).len(), 1, "it may be detached yet");
+    world.plugin.clear_faults().await;
+    world.expect_state("data", "n1", "published").await;
+    assert_eq!(world.attached(&id), ["csi-n1"]);
+    let answered = world.plugin.calls_of(UNPUBLISH).into_iter();
+    let answered = answered.filter(|call| call.code.as_deref() == Some("OK"));
+    let left = answered.filter_map(|call| call.end).min();
+    let published = world.plugin.calls_of(PUBLISH).pop().unwrap();
+    assert!(left.unwrap() <= published.start, "{left:?} {published:?}");
+    world.unpublish("data", "n1").await;
+    world.delete("data").await;
+    world.expect_empty_backend().await;
+    leader.resign().await;
+}
+
+/// A volume that a call is to unpublish from `n1`, which waits; its record is forgotten by force.
+async fn being_unpublished(world: &World) -> String {
+    world
+        .apply(&world.plugin_document("{\"timeout\": \"60s\"}"))
+        .await;
+    world.apply(&volume("data", "")).await;
+    world.publish("data", "n1").await;
+    let id = world.backend_id("data").await;
+    world.plugin.fault(UNPUBLISH, 1, Happening::Waits).await;
+    world.done(&["unpublish", "data", "n1", "--confirm"]).await;
+    world.expect_calls(UNPUBLISH, 1).await;
+    world
+        .done(&["delete", "volume", "data", "--yes", "--force"])
+        .await;
+    id
+}
+
+/// Returns once the leader has seen everything that was written before.
+async fn seen_by_the_leader(world: &World) {
+    world.apply(&volume("later", "")).await;
+    world.expect_created("later").await;
+}
+
+/// The call that hangs is why the volume was forgotten. It would take the volume from the node that has it by then.
+#[tokio::test]
+async fn what_is_taken_back_under_another_name_waits_for_the_call_under_the_former_one() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    let id = being_unpublished(&world).await;
+    let name = tombstone(&world).await;
+    world.done(&["tombstone", "adopt", &name, "--as", "old"]).await;
+    seen_by_the_leader(&world).await;
+    assert_eq!(world.plugin.calls_of(UNPUBLISH).len(), 1, "one call at a time");
+    world.plugin.release().await;
+    world.expect_state("old", "n1", "").await;
+    world.publish("old", "n1").await;
+    assert_eq!(world.attached(&id), ["csi-n1"]);
+    world.check_calls();
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn what_is_taken_in_by_its_id_waits_for_the_call_of_the_record_that_was_forgotten() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    let id = being_unpublished(&world).await;
+    world.apply(&taken_in("theirs", &id, "")).await;
+    seen_by_the_leader(&world).await;
+    assert_eq!(world.plugin.calls_of("ValidateVolumeCapabilities"), []);
+    world.plugin.release().await;
+    world.publish("theirs", "n1").await;
+    assert_eq!(world.attached(&id), ["csi-n1"]);
+    world.check_calls();
+    leader.resign().await;
+}
