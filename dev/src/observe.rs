@@ -80,9 +80,9 @@ impl Observer {
         }
         let mut confirmed = false;
         for (node_id, port) in &self.replicas {
-            if let Err(reason) = readiness(*port).await {
-                observed.not_ready.push(format!("{node_id}: {reason}"));
-            }
+            let reasons = readiness(*port, observed.status.is_some()).await;
+            let named = reasons.iter().map(|reason| format!("{node_id}: {reason}"));
+            observed.not_ready.extend(named);
             if observed
                 .leader
                 .as_ref()
@@ -130,20 +130,23 @@ impl Observed {
     }
 }
 
-/// Whether a replica is ready. The error gives its reasons in one line.
-async fn readiness(port: u16) -> Result<(), String> {
+/// Why a replica is not ready; empty if it is, or if it waits for nothing but the status.
+async fn readiness(port: u16, has_status: bool) -> Vec<String> {
     match http::get(port, "/readyz").await {
-        Ok(page) if page.status == 200 => Ok(()),
-        Ok(page) => {
-            let failed: Vec<&str> = page
-                .body
-                .lines()
-                .filter_map(|line| line.strip_prefix("[-]"))
-                .collect();
-            Err(failed.join(", "))
-        }
-        Err(error) => Err(format!("does not answer ({error})")),
+        Ok(page) if page.status == 200 => Vec::new(),
+        Ok(page) => reasons(&page.body, has_status),
+        Err(error) => vec![format!("does not answer ({error})")],
     }
+}
+
+/// The reasons on a page of `/readyz`. Without a status the gate has none but that, which is said once for all replicas.
+fn reasons(page: &str, has_status: bool) -> Vec<String> {
+    let failed = page.lines().filter_map(|line| line.strip_prefix("[-]"));
+    let failed = failed.map(|line| line.split_once(" failed: ").unwrap_or(("", line)));
+    failed
+        .filter(|(check, _)| has_status || *check != "gate")
+        .map(|(_, why)| why.to_owned())
+        .collect()
 }
 
 async fn resources(port: u16) -> Option<Resources> {
@@ -213,6 +216,13 @@ mod tests {
         observed.status = Some(Status::new(State::Done, version, release));
         observed.resources = Some(Resources { in_place: 9, all: 9 });
         assert_eq!(observed.missing(true), [""; 0]);
+    }
+
+    #[test]
+    fn a_missing_status_is_no_reason_of_each_replica() {
+        let page = "[+]ping ok\n[-]etcd failed: no answer\n[-]gate failed: no status\nreadyz check failed\n";
+        assert_eq!(reasons(page, true), ["no answer", "no status"]);
+        assert_eq!(reasons(page, false), ["no answer"]);
     }
 
     #[test]

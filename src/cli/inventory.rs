@@ -1,5 +1,7 @@
 //! `quorate inventory`: what the leader keeps of the Kubernetes objects that it has written.
 
+use std::collections::BTreeSet;
+
 use clap::{Args, Subcommand};
 
 use super::commit::{self, Decision};
@@ -11,6 +13,7 @@ use super::output::{Format, print};
 use crate::etcd::{KeyValue, Txn};
 use crate::kube::ObjectRef;
 use crate::proto::Applied;
+use crate::resources::kinds;
 use crate::store::Store;
 use crate::store::object::message;
 
@@ -49,7 +52,7 @@ A deletion that has begun may still happen; the command says so.
 
 Exit codes: 0 done, 3 not in the inventory, 4 the bundle holds the object, or no leader has looked at it yet.")]
 struct ForgetArgs {
-    /// Kind of the objects, with the group if kinds of two groups have the name: Ball.toys.example.com
+    /// Kind of the objects (ConfigMap, configmaps, cm), with the group if kinds of two groups have the name: Ball.toys.example.com
     #[arg(value_name = "KIND[.GROUP]")]
     kind: String,
 
@@ -135,33 +138,24 @@ async fn decide(store: &Store, kind: &str, name: &str) -> Result<Decision<Forgot
 
 /// The one entry of an object that is called so.
 async fn find(store: &Store, kind: &str, name: &str) -> Result<(KeyValue, ObjectRef), Failure> {
-    let (kind, group) = match kind.split_once('.') {
-        Some((kind, group)) => (kind, Some(group)),
-        None => (kind, None),
-    };
     let (namespace, own) = match name.split_once('/') {
         Some((namespace, name)) => (Some(namespace), name),
         None => (None, name),
     };
-    let called = |object: &ObjectRef| {
-        object.kind.eq_ignore_ascii_case(kind)
-            && group.is_none_or(|group| object.group == group)
-            && object.namespace.as_deref() == namespace
-            && object.name == own
-    };
     let (entries, _) = store.etcd.list(&store.keys.all_inventory()).await?;
-    let mut found: Vec<(KeyValue, ObjectRef)> = entries
+    let named = entries.into_iter().filter_map(|entry| {
+        let object = RESOURCES.name(&store.keys, &entry.key).and_then(object)?;
+        Some((entry, object))
+    });
+    let (of_kind, others): (Vec<_>, Vec<_>) =
+        named.partition(|(_, object)| kinds::is_called(kind, &object.group, &object.kind));
+    let (mut found, of_kind): (Vec<_>, Vec<_>) = of_kind
         .into_iter()
-        .filter_map(|entry| {
-            let object = RESOURCES.name(&store.keys, &entry.key).and_then(object)?;
-            called(&object).then_some((entry, object))
-        })
-        .collect();
+        .partition(|(_, object)| object.namespace.as_deref() == namespace && object.name == own);
     let Some(only) = found.pop() else {
-        return Err(
-            Failure::not_found(format!("{kind} {name} is not in the inventory"))
-                .hint("quorate inventory list"),
-        );
+        let objects =
+            |entries: Vec<(KeyValue, ObjectRef)>| entries.into_iter().map(|(_, object)| object).collect();
+        return Err(not_held(kind, name, objects(of_kind), objects(others)));
     };
     if let Some((_, other)) = found.first() {
         let name_of = |object: &ObjectRef| format!("{}.{}", object.kind, object.group);
@@ -172,4 +166,76 @@ async fn find(store: &Store, kind: &str, name: &str) -> Result<(KeyValue, Object
         )));
     }
     Ok(only)
+}
+
+/// What a failure names of what the inventory holds instead.
+const NAMED: usize = 5;
+
+/// The failure for an object that the inventory does not hold. It holds these of the kind, and these of others.
+fn not_held(kind: &str, name: &str, of_kind: Vec<ObjectRef>, others: Vec<ObjectRef>) -> Failure {
+    let (what, held): (String, BTreeSet<String>) = match (of_kind.is_empty(), others.is_empty()) {
+        (true, true) => return Failure::not_found("the inventory is empty"),
+        (true, false) => {
+            let kind_of = |object: ObjectRef| {
+                let unnamed = ObjectRef {
+                    namespace: None,
+                    name: String::new(),
+                    ..object
+                };
+                unnamed.to_string().trim_end().to_owned()
+            };
+            let what = format!("the inventory holds nothing of kind {kind}; it holds objects of the kinds");
+            (what, others.into_iter().map(kind_of).collect())
+        }
+        (false, _) => {
+            let name_of = |object: ObjectRef| match object.namespace {
+                Some(namespace) => format!("{namespace}/{}", object.name),
+                None => object.name,
+            };
+            let what = format!("{kind} {name} is not in the inventory; of this kind it holds");
+            (what, of_kind.into_iter().map(name_of).collect())
+        }
+    };
+    let some: Vec<&str> = held.iter().take(NAMED).map(String::as_str).collect();
+    let more = match held.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Failure::not_found(format!("{what} {}{more}", some.join(", "))).hint("quorate inventory list")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(namespace: &str, name: usize) -> ObjectRef {
+        ObjectRef {
+            group: String::new(),
+            kind: "ConfigMap".to_owned(),
+            namespace: Some(namespace.to_owned()),
+            name: name.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_failure_says_what_the_inventory_holds_instead() {
+        let said = |of_kind, others| not_held("cm", "old", of_kind, others).to_string();
+        assert_eq!(said(vec![], vec![]), "the inventory is empty");
+        let ball = ObjectRef {
+            group: "toys.example.com".to_owned(),
+            kind: "Ball".to_owned(),
+            namespace: None,
+            name: "red".to_owned(),
+        };
+        assert_eq!(
+            said(vec![], vec![map("a", 1), ball, map("b", 2)]),
+            "the inventory holds nothing of kind cm; it holds objects of the kinds Ball.toys.example.com, ConfigMap\n  \
+             quorate inventory list"
+        );
+        assert_eq!(
+            said((1..=7).map(|name| map("team", name)).collect(), vec![]),
+            "cm old is not in the inventory; of this kind it holds team/1, team/2, team/3, team/4, team/5 and 2 more\n  \
+             quorate inventory list"
+        );
+    }
 }

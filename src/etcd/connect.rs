@@ -363,11 +363,13 @@ impl Etcd {
         {
             return outcome.clone();
         }
-        let limit = self.0.config.request_timeout;
         let connection = self.connection();
-        let outcome = match tokio::time::timeout(limit, connection.client.refresh_token()).await {
-            Ok(result) => result.map_err(|error| Error::from_client("authenticate", error)),
-            Err(_) => Err(Error::timed_out("authenticate", limit)),
+        let outcome = tokio::select! {
+            biased;
+            result = connection.client.refresh_token() => {
+                result.map_err(|error| Error::from_client("authenticate", error))
+            }
+            error = self.given_up("authenticate") => Err(error),
         };
         *last = Some((Instant::now(), outcome.clone()));
         outcome

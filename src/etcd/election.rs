@@ -262,8 +262,8 @@ pub struct Standing<'a> {
     pub leads: bool,
 }
 
-/// Follows whether one of the `wanted` candidates stands for election below `prefix`: calls `on_change` with one that does,
-/// `None` while none does. Reads only when such a one may have come or gone. Never ends.
+/// Follows whether one of the `wanted` candidates stands for election below `prefix`: calls `on_change` with the first that
+/// does, `None` while none does. Reads only when such a one may have come or gone. Never ends.
 pub async fn observe_any(
     etcd: &Etcd,
     prefix: &str,
@@ -282,7 +282,9 @@ pub async fn observe_any(
             }
         };
         delays.reset();
-        if let Some(found) = keys.iter().find(|kv| wanted(&name(kv))) {
+        // The first of them: the others lead only after it.
+        let standing = keys.iter().filter(|kv| wanted(&name(kv)));
+        if let Some(found) = standing.min_by_key(|kv| kv.create_revision) {
             let mut created = keys.iter().map(|kv| kv.create_revision);
             on_change(Some(Standing {
                 name: &name(found),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::StatusCode;
 use serde::Deserialize;
 
+use super::object::ObjectRef;
 use super::operand::{Action, Operand, Permission};
 use super::refusal;
 
@@ -21,6 +22,14 @@ pub struct Error {
 }
 
 impl Error {
+    /// The error in a line that names this object already.
+    pub fn about(&self, object: &ObjectRef) -> String {
+        match self.operand == object.to_string() {
+            true => format!("failed to {}: {}", self.action, self.cause),
+            false => self.to_string(),
+        }
+    }
+
     /// Whether a watch or a paged list cannot continue after this error. The caller lists the kind again.
     pub fn lost_track(&self) -> bool {
         matches!(self.cause, Cause::Gone(_))

@@ -41,7 +41,7 @@ impl Eligibility {
 /// other is gone.
 fn is_none_yielded_to(newer: &Newer) -> bool {
     match newer {
-        Newer::Absent | Newer::OnTrial(_) => true,
+        Newer::Absent | Newer::OnTrial(..) => true,
         Newer::Unknown | Newer::Stands(_) => false,
     }
 }
@@ -90,7 +90,7 @@ mod tests {
         assert!(!granted(), "the releases are not known");
         publishing.send_replace(stands());
         assert!(!granted(), "a replica with a higher release stands for election");
-        publishing.send_replace(Newer::OnTrial("replica b".to_owned()));
+        publishing.send_replace(Newer::OnTrial("replica b".to_owned(), crate::etcd::Revision(1)));
         assert!(granted());
         publishing.send_replace(Newer::Absent);
         assert!(granted());
@@ -103,7 +103,7 @@ mod tests {
         let (mut eligibility, _registering, publishing) = eligibility();
         publishing.send_replace(Newer::Absent);
         assert!(eligibility.revoked().now_or_never().is_none());
-        publishing.send_replace(Newer::OnTrial("replica b".to_owned()));
+        publishing.send_replace(Newer::OnTrial("replica b".to_owned(), crate::etcd::Revision(1)));
         assert!(eligibility.revoked().now_or_never().is_none());
         publishing.send_replace(stands());
         assert!(eligibility.revoked().now_or_never().is_some());

@@ -27,8 +27,9 @@ pub(super) enum Newer {
     Unknown,
     /// None of them stands for election.
     Absent,
-    /// One stands, named here in words, but not for long enough yet: older ones lead on and keep their places.
-    OnTrial(String),
+    /// One stands, named here in words and by the revision at which it entered, but not for long enough yet: older ones lead on and
+    /// keep their places.
+    OnTrial(String, Revision),
     /// One stands: who it is, in words.
     Stands(String),
 }
@@ -61,7 +62,7 @@ async fn judge(mut found: watch::Receiver<Found>, first: Duration, published: &w
                 entered,
                 leads,
             } => match trials.stands(*entered, *leads, now) {
-                Verdict::OnTrial { until } => (Newer::OnTrial(which.clone()), Some(until)),
+                Verdict::OnTrial { until } => (Newer::OnTrial(which.clone(), *entered), Some(until)),
                 Verdict::Lasting => (Newer::Stands(which.clone()), None),
             },
         };
@@ -177,7 +178,7 @@ fn publish(published: &watch::Sender<Newer>, newer: Newer) {
         let is_news = *before != newer;
         match &newer {
             Newer::Stands(which) if is_news => info!("{which}: this one does not stand for election"),
-            Newer::OnTrial(which) if is_news => {
+            Newer::OnTrial(which, _) if is_news => {
                 info!("{which}: this one stands for election until the other has proved lasting");
             }
             _ => {}

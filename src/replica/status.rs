@@ -49,7 +49,7 @@ impl ReplicaStatus {
     pub fn yields_to(&self) -> Option<String> {
         match &*self.newer.borrow() {
             Newer::Stands(which) => Some(which.clone()),
-            Newer::Absent | Newer::Unknown | Newer::OnTrial(_) => None,
+            Newer::Absent | Newer::Unknown | Newer::OnTrial(..) => None,
         }
     }
 

@@ -14,6 +14,13 @@ const MEMORY: Duration = Duration::from_secs(1800);
 /// At most this many ended candidacies are kept: the trial is at its longest before.
 const MOST: usize = 32;
 
+/// The first trial of newer candidates, for replicas whose leases have this TTL. The key of a process that crashed stands until its
+/// lease has run out: for a TTL after the last renewal, and a little longer, since etcd looks for leases that have expired twice
+/// a second. So one that crashes within a TTL after it stood is gone by then.
+pub fn first_trial(ttl: Duration) -> Duration {
+    2 * ttl + Duration::from_secs(1)
+}
+
 /// The trials of newer candidates, as one older replica sees them.
 #[derive(Debug)]
 pub(super) struct Trials {

@@ -96,6 +96,15 @@ impl WriteResult {
         Self::new(Outcome::Failed(why.into()))
     }
 
+    /// The result of a write of this object that ended with an error.
+    pub(super) fn refused(object: &ObjectRef, error: &ApiError) -> Self {
+        Self {
+            at_least: error.cause.retry_after().unwrap_or_default(),
+            server: error.cause.is_the_server().then(|| error.clone()),
+            ..Self::failed(error.about(object))
+        }
+    }
+
     pub(super) fn in_place(outcome: Outcome, meta: &Meta) -> Self {
         Self {
             in_sync: Some(Fingerprint::of(meta)),
@@ -156,16 +165,6 @@ fn restores(observed: Option<&Meta>, after: &Meta) -> bool {
     observed.and_then(ours) != ours(after)
 }
 
-impl From<ApiError> for WriteResult {
-    fn from(error: ApiError) -> Self {
-        Self {
-            at_least: error.cause.retry_after().unwrap_or_default(),
-            server: error.cause.is_the_server().then(|| error.clone()),
-            ..Self::failed(error.to_string())
-        }
-    }
-}
-
 /// The result of pruning an object.
 pub(super) struct PruneResult {
     pub(super) outcome: Outcome,
@@ -201,7 +200,8 @@ pub(super) enum Job {
 impl Actor {
     /// Carries out [`Step::Create`] or [`Step::Apply`]. If the object is not as it was observed, reads it and plans again.
     pub(super) async fn put_in_place(&self, write: &Write) -> WriteResult {
-        self.try_put(write).await.unwrap_or_else(WriteResult::from)
+        let tried = self.try_put(write).await;
+        tried.unwrap_or_else(|error| WriteResult::refused(&write.manifest.object, &error))
     }
 
     async fn try_put(&self, write: &Write) -> Result<WriteResult, ApiError> {

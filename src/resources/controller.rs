@@ -8,13 +8,13 @@ use tracing::debug;
 
 use super::act::{Actor, Job};
 use super::bundle::{Bundle, Manifest};
-use super::inventory::Inventory;
+use super::inventory::{Entry, Inventory};
 use super::jobs::{Ended, Jobs};
 use super::kinds;
 use super::memory::Memory;
 use super::observe::{Cluster, GroupKind, Target, Targets};
 use super::plan::Fingerprint;
-use super::report::{Report, Stopped};
+use super::report::{Act, Report, Stopped};
 use super::watches::{Changes, Latest, Watches};
 use crate::causes;
 use crate::etcd::{Fence, FencedError, Window};
@@ -57,7 +57,7 @@ impl Default for Settings {
 pub struct Reconciler {
     pub(super) kube: KubeClient,
     pub(super) bundle: Arc<Bundle>,
-    wanted: HashSet<ObjectRef>,
+    pub(super) wanted: HashSet<ObjectRef>,
     pub(super) inventory: Inventory,
     metrics: Metrics,
     pub(super) settings: Settings,
@@ -70,6 +70,10 @@ pub struct Reconciler {
     pub(super) jobs: Jobs<ObjectRef, Job>,
     /// Results of jobs that ended between two passes, or while other results were recorded.
     pub(super) ended: Vec<Ended<ObjectRef, Job>>,
+    /// What was deleted and not reported yet: a pass that is cut short reports nothing.
+    pub(super) acts: Vec<Act>,
+    /// Entries of results that were taken in, to record with the next ones.
+    pub(super) unrecorded: Vec<(ObjectRef, Entry)>,
     /// The window of the term, once a pass was made.
     window: Option<Window>,
     pub(super) watches: Watches,
@@ -106,6 +110,8 @@ impl Reconciler {
             late: HashSet::new(),
             jobs: Jobs::new(settings.lingers_after),
             ended: Vec::new(),
+            acts: Vec::new(),
+            unrecorded: Vec::new(),
             window: None,
             watches: Watches::default(),
             due: None,
@@ -136,6 +142,9 @@ impl Reconciler {
         } else {
             self.lists_next = self.cluster.has_unlisted();
         }
+        for act in self.acts.drain(..) {
+            report.did(act);
+        }
         self.due = report
             .objects()
             .iter()
@@ -154,6 +163,8 @@ impl Reconciler {
         let Some(window) = self.window.clone() else {
             return std::future::pending().await;
         };
+        // Those of a pass that was cut short.
+        self.withdraw_deletions();
         loop {
             if self.take_changes() || std::mem::take(&mut self.lists_next) {
                 return;
@@ -239,13 +250,19 @@ impl Reconciler {
     }
 
     async fn look_and_act(&mut self, fence: &Fence, report: &mut Report) -> Result<(), Stopped> {
+        self.withdraw_deletions();
         let unreadable = |error| Stopped::Etcd(format!("cannot read the inventory: {error}"));
         self.inventory.load().await.map_err(unreadable)?;
         // What ended between two passes is taken in before anything is decided again.
         while let Some(ended) = self.jobs.try_next() {
             self.ended.push(ended);
         }
-        self.finish(fence, HashSet::new(), report).await?;
+        while let Err(stopped) = self.finish(fence, HashSet::new(), report).await {
+            // Whether the API server can be reached now is what this pass finds out.
+            if !matches!(stopped, Stopped::ApiServer(_)) {
+                return Err(stopped);
+            }
+        }
         self.take_changes();
         let unwritten = self.inventory.unwritten(|object| self.wanted.contains(object));
         self.forget(fence, &unwritten).await?;
@@ -267,11 +284,11 @@ impl Reconciler {
         // The watches of what was listed start before the first write: a server keeps only a short history for a watch to
         // catch up with.
         self.watches.follow(&self.kube, &mut self.cluster);
-        self.settle(fence, &foundation, report).await?;
+        self.settle(fence, &foundation, &rest, report).await?;
         // A definition that is not established delays the objects of its kind alone (INV-8).
         let (later, now): (Vec<&Manifest>, Vec<&Manifest>) =
             rest.into_iter().partition(|manifest| self.is_late(manifest));
-        self.settle(fence, &now, report).await?;
+        self.settle(fence, &now, &[], report).await?;
         let defined = self.await_definitions(&foundation, report).await?;
         let late = self.await_kinds(&later, &defined).await?;
         // The list of a kind replaces what was observed of it, so it has to cover all objects of the kind.
@@ -289,7 +306,7 @@ impl Reconciler {
             self.cluster.look(targets, has).await.map_err(api_server)?;
             self.watches.follow(&self.kube, &mut self.cluster);
         }
-        self.settle(fence, &later, report).await?;
+        self.settle(fence, &later, &[], report).await?;
         self.prune(fence, obsolete, report).await?;
         self.record_states(fence, report).await
     }

@@ -168,7 +168,7 @@ impl Actor {
         let mut delays = Delays::new(Duration::from_millis(20), Duration::from_millis(250));
         loop {
             let read = self.kube.get(resource, object).await;
-            let read = read.map_err(|error| error.to_string())?;
+            let read = read.map_err(|error| error.about(object))?;
             let conditions = conditions(read.as_ref());
             if conditions
                 .get("Established")

@@ -96,11 +96,11 @@ impl<S: Subject, T: Send + 'static> Jobs<S, T> {
         }
     }
 
-    /// Drops those jobs of these subjects that have not started, and returns their subjects.
-    pub(super) fn withdraw(&mut self, subjects: &[S]) -> Vec<S> {
+    /// Drops the jobs of these subjects that have not started, and returns their subjects.
+    pub(super) fn withdraw(&mut self, is_meant: impl Fn(&S) -> bool) -> Vec<S> {
         let (started, busy) = (&self.started, &mut self.busy);
-        let waits = |subject: &&S| busy.contains(*subject) && !started.contains_key(*subject);
-        let withdrawn: Vec<S> = subjects.iter().filter(waits).cloned().collect();
+        let waits = |subject: &&S| is_meant(subject) && !started.contains_key(*subject);
+        let withdrawn: Vec<S> = busy.iter().filter(waits).cloned().collect();
         for subject in &withdrawn {
             busy.remove(subject);
         }

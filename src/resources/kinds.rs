@@ -109,6 +109,50 @@ pub fn plural(kind: &str) -> String {
     }
 }
 
+/// The short names of kinds that people type most, as the API server serves them.
+const SHORT: &[(&str, &str, &str)] = &[
+    ("cm", "", "ConfigMap"),
+    ("ep", "", "Endpoints"),
+    ("limits", "", "LimitRange"),
+    ("ns", "", "Namespace"),
+    ("pv", "", "PersistentVolume"),
+    ("pvc", "", "PersistentVolumeClaim"),
+    ("po", "", "Pod"),
+    ("quota", "", "ResourceQuota"),
+    ("rc", "", "ReplicationController"),
+    ("sa", "", "ServiceAccount"),
+    ("svc", "", "Service"),
+    ("crd", "apiextensions.k8s.io", "CustomResourceDefinition"),
+    ("crds", "apiextensions.k8s.io", "CustomResourceDefinition"),
+    ("cj", "batch", "CronJob"),
+    ("deploy", "apps", "Deployment"),
+    ("ds", "apps", "DaemonSet"),
+    ("rs", "apps", "ReplicaSet"),
+    ("sts", "apps", "StatefulSet"),
+    ("hpa", "autoscaling", "HorizontalPodAutoscaler"),
+    ("ing", "networking.k8s.io", "Ingress"),
+    ("netpol", "networking.k8s.io", "NetworkPolicy"),
+    ("pdb", "policy", "PodDisruptionBudget"),
+    ("pc", "scheduling.k8s.io", "PriorityClass"),
+    ("sc", "storage.k8s.io", "StorageClass"),
+];
+
+/// Whether a person who writes this means the kind: `ConfigMap`, `configmaps` or `cm`, in any case, with the group behind a
+/// dot or without.
+pub fn is_called(text: &str, group: &str, kind: &str) -> bool {
+    let (name, of) = match text.split_once('.') {
+        Some((name, of)) => (name, Some(of)),
+        None => (text, None),
+    };
+    let is_short = |&(short, of, long): &(&str, &str, &str)| {
+        (of, long) == (group, kind) && name.eq_ignore_ascii_case(short)
+    };
+    (name.eq_ignore_ascii_case(kind)
+        || name.eq_ignore_ascii_case(&plural(kind))
+        || SHORT.iter().any(is_short))
+        && of.is_none_or(|of| of.eq_ignore_ascii_case(group))
+}
+
 /// Whether objects of this kind are applied first, because other objects need them.
 pub fn is_foundation(group: &str, kind: &str) -> bool {
     is_namespace(group, kind) || is_definition(group, kind)
@@ -197,6 +241,24 @@ mod tests {
             ("CustomResourceDefinition", "customresourcedefinitions"),
         ] {
             assert_eq!(plural(kind), expected);
+        }
+    }
+
+    #[test]
+    fn a_kind_is_called_by_its_name_its_plural_or_its_short_name_with_or_without_its_group() {
+        for text in ["ConfigMap", "configmap", "configmaps", "CM", "cm.", "configmaps."] {
+            assert!(is_called(text, "", "ConfigMap"), "{text}");
+        }
+        for text in ["ball", "balls.toys.example.com", "BALL.TOYS.example.com"] {
+            assert!(is_called(text, "toys.example.com", "Ball"), "{text}");
+        }
+        assert!(is_called("deploy.apps", "apps", "Deployment"));
+        for text in ["config", "configmaps.apps", "cm.apps", ""] {
+            assert!(!is_called(text, "", "ConfigMap"), "{text}");
+        }
+        assert!(!is_called("deploy", "toys.example.com", "Deployment"));
+        for (_, group, kind) in SHORT {
+            assert!(is_namespaced(group, kind).is_some(), "{kind}.{group}");
         }
     }
 

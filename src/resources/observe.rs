@@ -260,7 +260,11 @@ impl Cluster {
             return KindState::Unknown(error.clone());
         }
         if versions().any(|(group, version)| self.questions.is_busy(&Question::Served(group, version))) {
-            return KindState::Unanswered;
+            // What the last answer said stays until this one.
+            return match self.kinds.get(kind) {
+                Some(KindState::NotServed) => KindState::NotServed,
+                _ => KindState::Unanswered,
+            };
         }
         // The next pass reads the group again: a definition of the kind may have come.
         self.discovery.doubt(&kind.0);

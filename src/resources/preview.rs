@@ -81,7 +81,7 @@ pub async fn preview(
         let (preview, warnings) = match preview {
             Ok(preview) => preview,
             Err(error) if error.cause.is_the_server() => return Err(error),
-            Err(error) => (Preview::Refused(error.to_string()), Vec::new()),
+            Err(error) => (Preview::Refused(error.about(object)), Vec::new()),
         };
         previews.objects.insert(object.clone(), preview);
         let warnings = warnings.into_iter().map(|warning| (object.clone(), warning));
@@ -105,7 +105,7 @@ pub async fn preview(
                 Prune::AwaitDeletion | Prune::Delete { .. } => Preview::Prune,
             },
             Err(LookupError::NotServed { .. }) => Preview::Keep(KeepReason::NotServed.to_string()),
-            Err(error) => Preview::Refused(error.to_string()),
+            Err(error) => Preview::Refused(error.about(object)),
         };
         previews.objects.insert(object.clone(), preview);
     }
@@ -130,7 +130,7 @@ impl<'a> DryRunner<'a> {
             Err(LookupError::NotServed { .. }) if self.defines_kind_of(object) => {
                 Ok((Preview::Create, Vec::new()))
             }
-            Err(error) => Ok((Preview::Refused(error.to_string()), Vec::new())),
+            Err(error) => Ok((Preview::Refused(error.about(object)), Vec::new())),
         };
         (object, preview)
     }

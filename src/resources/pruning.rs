@@ -193,18 +193,26 @@ impl Reconciler {
                 Job::Pruned(actor.prune(&deletion, &wanted_uids).await)
             });
         }
-        self.finish(fence, objects.iter().cloned().collect(), report)
-            .await?;
-        // A deletion that was not sent proves its entry again before it is: the object may be forgotten until then (INV-12).
-        for object in self.jobs.withdraw(&begun) {
+        let finished = self
+            .finish(fence, objects.iter().cloned().collect(), report)
+            .await;
+        for object in self.withdraw_deletions() {
             let why = "its deletion waits for those under way, which the API server has not answered yet";
             report.set(object, Outcome::Failed(why.to_owned()));
         }
+        finished?;
         for object in &objects {
             self.report_busy(object, report);
         }
         let gone = |object: &ObjectRef| report.objects().get(object) == Some(&Outcome::Pruned);
         Ok(objects.into_iter().find(|object| !gone(object)))
+    }
+
+    /// Drops the deletions that were not sent, and returns their objects. None outlives its pass: the next one decides again,
+    /// and proves the entry again, since the object may be forgotten until then (INV-12).
+    pub(super) fn withdraw_deletions(&mut self) -> Vec<ObjectRef> {
+        let wanted = &self.wanted;
+        self.jobs.withdraw(|object| !wanted.contains(object))
     }
 
     /// Removes objects that are gone from the inventory.
@@ -226,7 +234,7 @@ fn unknown(object: &ObjectRef, error: &LookupError) -> Outcome {
             if kinds::is_protected(&object.group, &object.kind)
                 && matches!(error.cause, Cause::Forbidden { .. }) =>
         {
-            Outcome::Kept(error.to_string())
+            Outcome::Kept(error.about(object))
         }
         // A kind changes its scope only by being deleted and defined again, and its objects went with it. That is no
         // proof (INV-12), so a person decides.
@@ -234,7 +242,7 @@ fn unknown(object: &ObjectRef, error: &LookupError) -> Outcome {
             "its kind has another scope by now, so that it cannot be looked at; if it is gone: {}",
             how_to_forget(object)
         )),
-        error => Outcome::Failed(error.to_string()),
+        error => Outcome::Failed(error.about(object)),
     }
 }
 

@@ -67,8 +67,8 @@ impl Actor {
         let (manifest, resource) = (&write.manifest, &write.resource);
         let object = &manifest.object;
         let removed = |error: ApiError| {
-            let why = error.to_string();
-            WriteResult::from(error).having(Act::Removed(object.clone(), why))
+            let removed = Act::Removed(object.clone(), error.about(object));
+            WriteResult::refused(object, &error).having(removed)
         };
         if deleted == Deleted::Pending {
             match self.wait_until_gone(resource, object, &seen.uid).await {
@@ -130,7 +130,7 @@ impl Actor {
     ) -> WriteResult {
         let body = without_server_fields(before);
         let creation = self.kube.apply(resource, object, &body, Precondition::Absent);
-        let (failed, why) = (WriteResult::from(refused.clone()), refused.to_string());
+        let (failed, why) = (WriteResult::refused(object, &refused), refused.about(object));
         match creation.await {
             Ok(meta) => {
                 let put_back = WriteResult {
@@ -140,7 +140,10 @@ impl Actor {
                 };
                 put_back.having(Act::PutBack(object.clone(), why))
             }
-            Err(error) => failed.having(Act::Removed(object.clone(), format!("{why}; {error}"))),
+            Err(error) => failed.having(Act::Removed(
+                object.clone(),
+                format!("{why}; {}", error.about(object)),
+            )),
         }
     }
 

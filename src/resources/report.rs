@@ -235,10 +235,7 @@ impl Report {
         let spelled_out: Vec<String> = trouble
             .iter()
             .take(SPELLED_OUT)
-            .map(|(object, why)| match why.contains(&object.to_string()) {
-                true => (*why).to_owned(),
-                false => format!("{object}: {why}"),
-            })
+            .map(|(object, why)| format!("{object}: {why}"))
             .collect();
         let mut text = format!(
             "{} of {total} objects not in place: {}",

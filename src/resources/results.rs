@@ -28,8 +28,21 @@ const BATCH: usize = 64;
 const GATHER: Duration = Duration::from_millis(50);
 
 impl Reconciler {
-    /// Waits for the jobs of these objects, as far as they are answered in time, and takes in the results of all that end.
+    /// Waits for the jobs of these objects, as far as they are answered in time, and takes in and records the results of all
+    /// that end.
     pub(super) async fn finish(
+        &mut self,
+        fence: &Fence,
+        objects: HashSet<ObjectRef>,
+        report: &mut Report,
+    ) -> Result<(), Stopped> {
+        self.take_in_all(fence, objects, report).await?;
+        self.record_results(fence).await
+    }
+
+    /// The same, but the last results are recorded with the next ones: the jobs that follow wait for no write to
+    /// etcd.
+    pub(super) async fn take_in_all(
         &mut self,
         fence: &Fence,
         mut objects: HashSet<ObjectRef>,
@@ -48,28 +61,32 @@ impl Reconciler {
                     objects.remove(&object);
                 }
             }
+            if !objects.is_empty() {
+                self.record_results(fence).await?;
+            }
         }
     }
 
     /// The results to record together: what came during the last record, or else the next result; and what follows it
     /// soon. Empty once no object of these is waited for any more.
     async fn next_results(&mut self, objects: &HashSet<ObjectRef>) -> Vec<Ended<ObjectRef, Job>> {
-        let mut ended = std::mem::take(&mut self.ended);
-        if ended.is_empty() && !objects.is_empty() {
-            ended.extend(self.next_result().await);
+        // They stay in `self.ended` until they are complete: a pass that is cut short loses none.
+        if self.ended.is_empty() && !objects.is_empty() {
+            let next = self.next_result().await;
+            self.ended.extend(next);
         }
         let is_awaited = |ended: &&Ended<ObjectRef, Job>| objects.contains(&ended.subject);
-        let mut awaited = objects.len() - ended.iter().filter(is_awaited).count();
+        let mut awaited = objects.len() - self.ended.iter().filter(is_awaited).count();
         let until = tokio::time::Instant::now() + GATHER;
-        while !ended.is_empty() && awaited > 0 && ended.len() < BATCH {
+        while !self.ended.is_empty() && awaited > 0 && self.ended.len() < BATCH {
             let next = self.jobs.next(self.settings.in_flight);
             let Ok(Some(more)) = timeout_at(until, next).await else {
                 break;
             };
             awaited -= usize::from(is_awaited(&&more));
-            ended.push(more);
+            self.ended.push(more);
         }
-        ended
+        std::mem::take(&mut self.ended)
     }
 
     /// The next result that the pass waits for; `None` once the rest lingers, or once another object needs a pass while no
@@ -90,7 +107,7 @@ impl Reconciler {
         }
     }
 
-    /// Remembers, records and reports results.
+    /// Remembers and reports results, and keeps the entries that follow from them.
     ///
     /// # Errors
     /// [`Stopped::ApiServer`] if one of them says that the server as a whole is unusable. All jobs are dropped then.
@@ -100,8 +117,7 @@ impl Reconciler {
         ended: Vec<Ended<ObjectRef, Job>>,
         report: &mut Report,
     ) -> Result<(), Stopped> {
-        let (mut written, mut forgotten, mut down) = (Vec::new(), Vec::new(), None);
-        let mut recreated = Vec::new();
+        let (mut forgotten, mut recreated, mut down) = (Vec::new(), Vec::new(), None);
         for Ended {
             subject: object,
             result,
@@ -116,7 +132,8 @@ impl Reconciler {
                         continue;
                     }
                     if let Some(in_sync) = &result.in_sync {
-                        written.push((object.clone(), self.entry_of(&write.manifest, Some(in_sync))));
+                        let entry = self.entry_of(&write.manifest, Some(in_sync));
+                        self.unrecorded.push((object.clone(), entry));
                     }
                     if let Some(meta) = &result.left {
                         self.cluster.note(&object, meta, false);
@@ -133,7 +150,7 @@ impl Reconciler {
                     (result.outcome, result.act)
                 }
                 Job::Pruned(Err(error)) => {
-                    let why = error.to_string();
+                    let why = error.about(&object);
                     let at_least = error.cause.retry_after().unwrap_or_default();
                     self.memory
                         .failed(&object, None, why.clone(), at_least, Instant::now());
@@ -143,7 +160,7 @@ impl Reconciler {
             };
             if let Some(act) = act {
                 info!("{act}");
-                report.did(act);
+                self.acts.push(act);
             }
             report.set(object, outcome);
         }
@@ -157,8 +174,11 @@ impl Reconciler {
             };
             (write.manifest.object.clone(), entry)
         });
-        written.extend(intents);
-        self.record_beside_jobs(fence, written).await?;
+        let intents: Vec<(ObjectRef, Entry)> = intents.collect();
+        if !intents.is_empty() || down.is_some() {
+            self.unrecorded.extend(intents);
+            self.record_results(fence).await?;
+        }
         self.forget(fence, &forgotten).await?;
         for mut write in recreated {
             write.recorded = self.inventory.entry(&write.manifest.object);
@@ -169,8 +189,14 @@ impl Reconciler {
         Err(api_server(error))
     }
 
+    /// Records the results that were taken in.
+    async fn record_results(&mut self, fence: &Fence) -> Result<(), Stopped> {
+        let entries = std::mem::take(&mut self.unrecorded);
+        self.record_beside_jobs(fence, entries).await
+    }
+
     /// Records entries while the jobs go on: no slot stays empty while etcd writes.
-    async fn record_beside_jobs(
+    pub(super) async fn record_beside_jobs(
         &mut self,
         fence: &Fence,
         entries: Vec<(ObjectRef, Entry)>,

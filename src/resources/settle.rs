@@ -1,5 +1,6 @@
 //! Puts the objects of the bundle in place: decides, starts the requests, and records the outcomes.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -11,18 +12,25 @@ use super::inventory::{Entry, IN_PLACE, State};
 use super::plan::{Fingerprint, Step, Wanted, plan};
 use super::report::{Outcome, Report, Stopped};
 use crate::etcd::Fence;
-use crate::kube::ObjectRef;
+use crate::kube::{Meta, ObjectRef, Resource};
+use crate::store::writer::COMPARES;
 
 /// Longer than every wait between attempts at an object that fails. The end of a wait that the server asked for, or of a
 /// contention, may be later; that one is recorded.
 pub(super) const LONG_WAIT: Duration = Duration::from_secs(15);
 
+/// The entries that are recorded before the first objects are written: as many as a transaction holds. Beside the requests
+/// for those, twice as many are recorded, and so on: etcd records several in the time in which the API server writes one.
+const TOGETHER: usize = COMPARES;
+
 impl Reconciler {
-    /// Puts the objects of these manifests in place. Those whose requests linger are left under way.
+    /// Puts the objects of these manifests in place, and meanwhile records the entries that the first of `next` need, which
+    /// then follow without a wait for etcd. Those whose requests linger are left under way.
     pub(super) async fn settle(
         &mut self,
         fence: &Fence,
         manifests: &[&Manifest],
+        next: &[&Manifest],
         report: &mut Report,
     ) -> Result<(), Stopped> {
         let (mut todo, mut unrecorded) = (Vec::new(), Vec::new());
@@ -46,27 +54,41 @@ impl Reconciler {
                 }
             }
         }
-        let new = todo.iter().filter(|write| {
-            let recorded = self.inventory.get(&write.manifest.object);
-            recorded.is_none_or(|entry| entry.unwritten)
-        });
-        unrecorded.extend(new.map(|write| {
-            (
-                write.manifest.object.clone(),
-                self.entry_of(&write.manifest, None),
-            )
-        }));
         self.inventory.record(fence, unrecorded).await.map_err(etcd)?;
 
-        let objects = todo.iter().map(|write| write.manifest.object.clone()).collect();
-        for write in todo {
-            self.put_in_place(write);
+        let objects: HashSet<ObjectRef> = todo.iter().map(|write| write.manifest.object.clone()).collect();
+        let (mut todo, mut together) = (todo.into_iter(), TOGETHER);
+        while !todo.as_slice().is_empty() {
+            let some: Vec<Write> = todo.by_ref().take(together).collect();
+            let manifests = some.iter().map(|write| &write.manifest);
+            let entries = manifests.filter_map(|manifest| self.first_entry(manifest));
+            let entries = entries.collect();
+            self.record_beside_jobs(fence, entries).await?;
+            for write in some {
+                self.put_in_place(write);
+            }
+            together *= 2;
         }
-        self.finish(fence, objects, report).await?;
+        if next.is_empty() || objects.is_empty() {
+            self.finish(fence, objects, report).await?;
+        } else {
+            let writable = next.iter().filter(|manifest| self.step(manifest).is_ok());
+            let entries = writable.filter_map(|manifest| self.first_entry(manifest));
+            let entries = entries.take(TOGETHER).collect();
+            self.record_beside_jobs(fence, entries).await?;
+            self.take_in_all(fence, objects, report).await?;
+        }
         for manifest in manifests {
             self.report_busy(&manifest.object, report);
         }
         Ok(())
+    }
+
+    /// The entry that an object needs before it is written for the first time; `None` if it was written before.
+    fn first_entry(&self, manifest: &Manifest) -> Option<(ObjectRef, Entry)> {
+        let recorded = self.inventory.get(&manifest.object);
+        let is_new = recorded.is_none_or(|entry| entry.unwritten);
+        is_new.then(|| (manifest.object.clone(), self.entry_of(manifest, None)))
     }
 
     pub(super) fn put_in_place(&mut self, write: Write) {
@@ -175,11 +197,24 @@ impl Reconciler {
 
     /// Plans an object. `Err` holds the outcome of an object for which nothing is written.
     fn decide(&self, manifest: &Manifest) -> Result<Write, Outcome> {
+        let (resource, observed, recorded, step) = self.step(manifest)?;
+        Ok(Write {
+            manifest: manifest.clone(),
+            resource: resource.clone(),
+            observed: observed.cloned(),
+            recorded,
+            step,
+            recreation: None,
+        })
+    }
+
+    /// The write that an object needs, and what that was planned from.
+    fn step(&self, manifest: &Manifest) -> Result<(&Resource, Option<&Meta>, Entry, Step), Outcome> {
         let object = &manifest.object;
         let (resource, observed) = self
             .cluster
             .look_up(object, &manifest.version)
-            .map_err(|error| Outcome::Failed(error.to_string()))?;
+            .map_err(|error| Outcome::Failed(error.about(object)))?;
         if self.cluster.is_unlisted(object) && self.memory.in_sync(object).is_some() {
             return Err(Outcome::Unchanged);
         }
@@ -192,14 +227,7 @@ impl Reconciler {
         let step = plan(wanted, observed, &recorded, remembered, Instant::now());
         match step {
             Step::Leave => Err(Outcome::Unchanged),
-            Step::Create { .. } | Step::Apply { .. } => Ok(Write {
-                manifest: manifest.clone(),
-                resource: resource.clone(),
-                observed: observed.cloned(),
-                recorded,
-                step,
-                recreation: None,
-            }),
+            Step::Create { .. } | Step::Apply { .. } => Ok((resource, observed, recorded, step)),
             Step::BackOff { .. } => Err(Outcome::Contended(match self.memory.other_manager(object) {
                 Some(other_manager) => {
                     format!("field manager \"{other_manager}\" keeps changing it; backing off")

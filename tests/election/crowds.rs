@@ -1,6 +1,6 @@
 //! Many candidates: what a change among them costs, and that every change that concerns a candidate reaches it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use quorate::etcd::election::{CampaignError, Leadership, campaign, candidates};
 use quorate::etcd::{Etcd, Pulse, Txn};
@@ -10,9 +10,10 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::client::{
-    LONG_TTL, commit, config, connect, connect_with, lead, pulse, requests_so_far, store,
+    LONG_TTL, commit, config, connect, connect_to, connect_with, lead, pulse, requests_so_far, store,
 };
 use crate::support::etcd::TestEtcd;
+use crate::support::proxy::{Network, Proxy};
 use crate::support::wait::{SOON, eventually, same};
 
 /// Candidates that stand for election in this order, over one connection.
@@ -226,4 +227,38 @@ async fn a_leader_whose_key_is_written_by_hand_makes_way_and_leaves_no_key() {
     assert_eq!(name, next);
     won.unwrap().resign().await;
     assert_eq!(etcd.keys("/q/"), [""; 0]);
+}
+
+/// The requests that delete such a key may fail at first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_whose_key_is_written_by_hand_leaves_none_although_etcd_is_out_of_reach_for_a_moment() {
+    let etcd = TestEtcd::start().await;
+    let direct = connect(&etcd).await;
+    let proxy = Proxy::in_front_of(&etcd.endpoints()[0]);
+    let client = connect_to(vec![proxy.url()]).await;
+    let mut beating = JoinSet::new();
+    let pulse = pulse(&mut beating);
+    // On a busy machine the second may pass before the key can be deleted.
+    for _ in 0..5 {
+        let leader = lead(&client, "leader", &pulse).await.unwrap();
+        let key = candidates(&direct, &store(&direct).keys.election())
+            .await
+            .unwrap()[0]
+            .key
+            .clone();
+        commit(&direct, Txn::new().put(&key, "by hand")).await.unwrap();
+        timeout(SOON, leader.lost()).await.expect("it sees the put");
+        proxy.set(Network::Resets);
+        let healed = async {
+            // The first requests fail meanwhile.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            proxy.set(Network::Passes);
+        };
+        tokio::join!(leader.resign(), healed);
+        if etcd.keys("/q/").is_empty() {
+            return;
+        }
+        commit(&direct, Txn::new().delete(&key)).await.unwrap();
+    }
+    panic!("each leader left its key");
 }

@@ -6,17 +6,23 @@ use quorate::etcd::{LeaseId, Txn};
 use quorate::grpc_code::Code;
 use quorate::proto::{Metadata, Node, NodeStatus, Registration};
 use quorate::release::{Release, Version};
+use quorate::replica::first_trial;
 use quorate_dev::http;
 
-use super::{ELECTION, launch, store_of_replicas, three, wait_for_candidates};
-use crate::support::client::{commit, connect};
+use super::{ELECTION, TTL, launch, store_of_replicas, three, wait_for_candidates};
+use crate::support::client::{LONG_TTL, commit, connect};
 use crate::support::etcd::TestEtcd;
 use crate::support::metrics;
 use crate::support::quorate::{Replicas, quorate_on};
-use crate::support::wait::{SOON, eventually};
+use crate::support::wait::{SOON, eventually, same};
 
 fn granted_lease(etcd: &TestEtcd) -> LeaseId {
-    let granted = etcd.etcdctl(&["lease", "grant", "600"]);
+    lease_of(etcd, Duration::from_secs(600))
+}
+
+/// A lease that is not renewed.
+fn lease_of(etcd: &TestEtcd, ttl: Duration) -> LeaseId {
+    let granted = etcd.etcdctl(&["lease", "grant", &ttl.as_secs().to_string()]);
     let id = granted.split_whitespace().nth(1).unwrap();
     LeaseId(i64::from_str_radix(id, 16).unwrap())
 }
@@ -61,9 +67,14 @@ async fn reads(replicas: &Replicas) -> Vec<f64> {
 async fn stand(etcd: &TestEtcd, node: &str) -> String {
     let lease = granted_lease(etcd);
     let key = format!("{ELECTION}{lease}");
+    stand_at(etcd, &key, node, lease).await;
+    key
+}
+
+/// The same, with this key.
+async fn stand_at(etcd: &TestEtcd, key: &str, node: &str, lease: LeaseId) {
     let txn = Txn::new().put_leased(key.as_bytes(), node, lease);
     commit(&connect(etcd).await, txn).await.unwrap();
-    key
 }
 
 /// A process that crashes as soon as it has registered is registered for a TTL after each start.
@@ -135,36 +146,73 @@ async fn while_a_replica_of_a_newer_release_stands_for_election_older_ones_neith
 
 /// A release that crashes again and again, some time after it stood for election, has the lead for the rest of its lease each time.
 #[tokio::test]
-async fn a_newer_candidate_takes_the_lead_once_it_has_lasted_and_later_after_others_that_did_not() {
-    const TRIAL: Duration = Duration::from_secs(2);
+async fn a_newer_candidate_takes_the_lead_once_it_has_lasted_and_later_after_one_that_did_not() {
+    const TRIAL: Duration = Duration::from_secs(8);
     let etcd = TestEtcd::start().await;
     let mut replicas = launch(&etcd).trial(TRIAL).start_all(&["a", "b"]);
     wait_for_candidates(&etcd, 2).await;
     let (leader, _) = replicas.leader().await;
     let older = etcd.keys(ELECTION);
     register(&etcd, "newer", Release::new(999, 0, 0)).await;
-    for candidacy in 1..=2 {
-        let key = stand(&etcd, "newer").await;
-        for replica in &mut replicas.0 {
-            eventually(SOON, "the trial begins", async || {
-                let log = replica.log();
-                match log.matches("until the other has proved lasting").count() >= candidacy {
-                    true => Ok(()),
-                    false => Err(log),
-                }
-            })
-            .await;
-        }
-        etcd.etcdctl(&["del", &key]);
+    let key = stand(&etcd, "newer").await;
+    for replica in &mut replicas.0 {
+        replica.wait_for_log("until the other has proved lasting").await;
     }
+    etcd.etcdctl(&["del", &key]);
     assert!(replicas.0[leader].leads().await);
     assert_eq!(etcd.keys(ELECTION), older);
     let begun = Instant::now();
     stand(&etcd, "newer").await;
     wait_for_candidates(&etcd, 1).await;
     let took = begun.elapsed();
-    assert!(took > 3 * TRIAL, "the trial was doubled twice, and took {took:?}");
+    assert!(took > TRIAL * 3 / 2, "the trial was doubled, and took {took:?}");
     assert!(!replicas.0[leader].leads().await);
+    // Each trial is reported, also a second one of the same replica.
+    for replica in &mut replicas.0 {
+        let log = replica.log();
+        assert_eq!(log.matches("has proved lasting").count(), 2, "{log}");
+    }
+}
+
+/// The key of a process that crashed stands for the rest of its lease.
+#[tokio::test]
+async fn a_newer_release_that_crashes_as_soon_as_it_stands_takes_the_lead_from_no_other() {
+    let etcd = TestEtcd::start().await;
+    let mut replicas = launch(&etcd).trial(first_trial(TTL)).start_all(&["a", "b"]);
+    wait_for_candidates(&etcd, 2).await;
+    let (leader, _) = replicas.leader().await;
+    let older = etcd.keys(ELECTION);
+    register(&etcd, "newer", Release::new(999, 0, 0)).await;
+    let lease = lease_of(&etcd, TTL);
+    stand_at(&etcd, &format!("{ELECTION}{lease}"), "newer", lease).await;
+    for replica in &mut replicas.0 {
+        replica.wait_for_log("until the other has proved lasting").await;
+    }
+    eventually(TTL + SOON, "the lease has run out", async || {
+        same(etcd.keys(ELECTION), older.clone())
+    })
+    .await;
+    let log = replicas.0[leader].log();
+    assert!(
+        replicas.0[leader].leads().await && !log.contains("stepping down"),
+        "{log}"
+    );
+}
+
+/// The keys are in the order of leases, which says nothing of who entered first.
+#[tokio::test]
+async fn of_several_newer_candidates_the_first_one_counts() {
+    let etcd = TestEtcd::start().await;
+    for (node, key) in [("newer", "f"), ("newest", "a")] {
+        register(&etcd, node, Release::new(999, 0, 0)).await;
+        let key = format!("{ELECTION}{key}");
+        stand_at(&etcd, &key, node, granted_lease(&etcd)).await;
+    }
+    let mut late = launch(&etcd).trial(LONG_TTL).start("late");
+    late.wait_ready().await;
+    late.wait_for_log("replica newer runs release 999.0.0, which is newer: this one does not stand")
+        .await;
+    assert_eq!(etcd.keys(ELECTION).len(), 2);
 }
 
 /// With a thousand replicas each list costs a thousand keys, so that a thousand lists for each change would be a million.

@@ -88,9 +88,9 @@ async fn a_leader_that_stops_as_a_member_of_etcd_dies_hands_over_at_once_each_ti
         wait_for_candidates(&etcd, 3).await;
         leader = next;
     }
-    // A busy machine delays some.
+    // A busy machine delays some. One that waited for a lease would take much longer.
     let slow = gaps.iter().filter(|gap| **gap >= Duration::from_secs(1)).count();
-    assert!(slow <= gaps.len() / 10, "{gaps:?}");
+    assert!(slow < gaps.len() / 2, "{gaps:?}");
     report_gaps(gaps);
 }
 

@@ -20,13 +20,13 @@ use crate::support::proxy::{Network, Proxy};
 use crate::support::quorate::{Launch, TestReplica};
 use crate::support::wait::{SOON, eventually, same};
 
-fn with_tls(etcd: &TestEtcd, files: TlsFiles) -> Config {
+pub fn with_tls(etcd: &TestEtcd, files: TlsFiles) -> Config {
     let mut config = config(etcd.endpoints());
     config.tls = files;
     config
 }
 
-fn client_files(tls: &ClientTls) -> TlsFiles {
+pub fn client_files(tls: &ClientTls) -> TlsFiles {
     TlsFiles {
         ca: Some(tls.ca.clone()),
         identity: Some((tls.client.cert.clone(), tls.client.key.clone())),
@@ -73,6 +73,11 @@ fn refused_files(etcd: &TestEtcd) -> [TlsFiles; 3] {
     [wrong_authority, unproven, wrong_identity]
 }
 
+/// The URL of a proxy in front of a server with TLS.
+pub fn https(proxy: &Proxy) -> String {
+    format!("https://{}", proxy.address)
+}
+
 fn expect_refused_certificate(connected: Result<Etcd, ConnectError>) {
     let error = connected.unwrap_err();
     assert!(matches!(error, ConnectError::NoneAnswers(_)), "{error}");
@@ -90,7 +95,7 @@ async fn another_authority_and_a_missing_client_certificate_are_named_and_not_re
     let proxy = Proxy::in_front_of(&etcd.endpoints()[0]);
     for files in refused_files(&etcd) {
         let mut config = with_tls(&etcd, files);
-        config.endpoints = vec![format!("https://{}", proxy.address)];
+        config.endpoints = vec![https(&proxy)];
         // The limits are not what this is about.
         (config.connect_timeout, config.request_timeout) = (SOON, SOON);
         // How a refusal shows in a request is a matter of chance.
@@ -183,7 +188,7 @@ async fn an_authority_is_replaced_by_another_on_disk_without_losing_leadership()
     assert_eq!(replica.metric("quorate_leader_transitions_total").await, 1.0);
 }
 
-fn with_password(etcd: &TestEtcd, password: &str) -> Config {
+pub fn with_password(etcd: &TestEtcd, password: &str) -> Config {
     let file = etcd.directory().join("password");
     std::fs::write(&file, format!("{password}\n")).unwrap();
     let mut config = config(etcd.endpoints());

@@ -8,6 +8,7 @@ mod credentials;
 mod hanging;
 mod members;
 mod outages;
+mod renewals;
 mod restore;
 mod volume;
 mod watch;

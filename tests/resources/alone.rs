@@ -129,7 +129,7 @@ async fn a_connection_that_one_object_breaks_is_the_fault_of_that_object() {
     assert!(
         report
             .summary()
-            .contains("failed to apply ConfigMap default/bad: "),
+            .contains("ConfigMap default/bad: failed to apply: "),
         "{}",
         report.summary()
     );

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 
+use super::inventory::run;
 use super::site::{
     BALLS, Site, bundle, bundle_directory, config_map, config_map_path, ended, expect_success,
 };
@@ -101,7 +102,9 @@ async fn diff_shows_what_a_pass_would_do_and_writes_nothing() {
         "~ ConfigMap default/changes\n    - data.key: \"v\"\n    + data.key: \"w\"\n+ ConfigMap default/comes\n\
          - ConfigMap default/goes: no longer in the bundle\n3 of 4 objects would change, 0 cannot be applied\n"
     );
-    let with_code = args.iter().map(String::as_str).chain(["--exit-code"]);
+    let directory = directory.path().to_str().unwrap();
+    let others = args.iter().filter(|arg| !arg.starts_with("--bundle="));
+    let with_code = others.map(String::as_str).chain([directory, "--exit-code"]);
     quorate(with_code).await.expect_code(5);
     assert_eq!(site.kubernetes.etcd.revision(), revision, "nothing is written");
 
@@ -118,6 +121,31 @@ async fn diff_shows_what_a_pass_would_do_and_writes_nothing() {
         finished.stdout
     );
     finished.expect_code(4);
+}
+
+#[tokio::test]
+async fn an_object_that_the_server_refuses_is_named_once_in_a_line() {
+    let site = Site::start().await;
+    let refused = config_map("NotAName", "v");
+    let directory = bundle_directory("1.0.0", &refused);
+    let shown = quorate(&diff(&site, directory.path())).await.stdout;
+    let report = site.pass(bundle(&refused)).await;
+    let listed = run(&site, &["get", "resources", "--no-headers"])
+        .await
+        .expect_done();
+    for text in [shown, listed, report.summary()] {
+        let lines: Vec<&str> = text.lines().filter(|line| line.contains("NotAName")).collect();
+        assert_eq!(lines.len(), 1, "{text}");
+        assert_eq!(
+            lines[0].matches("ConfigMap default/NotAName").count(),
+            1,
+            "{text}"
+        );
+        assert!(
+            lines[0].contains("failed to apply: rejected (HTTP 422)"),
+            "{text}"
+        );
+    }
 }
 
 #[tokio::test]

@@ -2,13 +2,9 @@
 
 use serde_json::json;
 
-use quorate::etcd::Config;
-
 use super::faults::{Fault, FaultProxy};
 use super::site::{Site, bundle, config_map, config_map_path, ended, expect_success};
-use crate::support::client::connect_with;
-use crate::support::kubernetes::Kubernetes;
-use crate::support::proxy::{Network, Proxy};
+use crate::support::proxy::Network;
 use crate::support::wait::{SOON, eventually, same};
 
 /// The requests since the last call, watches included, as `METHOD path`.
@@ -39,7 +35,14 @@ async fn a_steady_pass_sends_nothing_and_a_mend_one_request_however_many_other_o
     expect_success(&reconciler.pass(site.fence()).await);
     site.settle(&mut reconciler).await;
     add_others(&site, 50).await;
-    requests(&proxy);
+    let seen = proxy.take_all();
+    let of_kind: Vec<&str> = seen
+        .iter()
+        .filter(|noted| noted.method == "GET" && noted.uri.contains("/configmaps?"))
+        .map(|noted| noted.uri.as_str())
+        .collect();
+    let ours = |uri: &&str| uri.contains("labelSelector=");
+    assert!(!of_kind.is_empty() && of_kind.iter().all(ours), "{of_kind:?}");
 
     let steady = reconciler.pass(site.fence()).await;
     expect_success(&steady);
@@ -98,16 +101,19 @@ async fn a_new_leader_that_finds_everything_in_place_lists_and_writes_nothing() 
     assert_eq!(report.count("applied"), 2, "{:#?}", report.objects());
 }
 
+/// Waits until this many objects were written.
+async fn wait_for_writes(proxy: &FaultProxy, count: usize) {
+    eventually(SOON, "every object is written", async || {
+        let noted = proxy.noted();
+        let writes = noted.iter().filter(|noted| noted.method == "PATCH").count();
+        same(writes, count)
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn the_requests_to_the_api_server_go_on_while_etcd_records_what_is_answered() {
-    let kubernetes = Kubernetes::start().await;
-    let network = Proxy::in_front_of(&kubernetes.etcd.endpoints()[0]);
-    let mut config = Config::new(vec![network.url()]);
-    config.sync_endpoints = false;
-    // A write that is not answered is awaited, however long the test takes.
-    config.request_timeout = SOON * 2;
-    let etcd = connect_with(config).await;
-    let site = Site::through(kubernetes, &etcd).await;
+    let (site, network) = Site::behind_a_network().await;
     let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
     let count = 60;
     let manifests: String = (0..count).map(|n| config_map(&format!("map-{n}"), "v")).collect();
@@ -121,14 +127,41 @@ async fn the_requests_to_the_api_server_go_on_while_etcd_records_what_is_answere
         .await;
         network.set(Network::BlackHole);
         proxy.release();
-        eventually(SOON, "every object is written", async || {
-            let noted = proxy.noted();
-            let writes = noted.iter().filter(|noted| noted.method == "PATCH").count();
-            same(writes, count)
-        })
-        .await;
+        wait_for_writes(&proxy, count).await;
         network.set(Network::Passes);
     });
     expect_success(&report);
     assert_eq!(report.count("created"), count);
+}
+
+/// A namespace comes before what is in it. Nothing else lies between the two.
+#[tokio::test]
+async fn what_is_in_a_namespace_follows_it_without_a_wait_for_etcd() {
+    let (site, network) = Site::behind_a_network().await;
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    let count = 60;
+    let namespace = "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: team}\n";
+    let maps: String = (0..count).map(|n| config_map(&format!("map-{n}"), "v")).collect();
+    let manifests = namespace.to_owned() + &maps.replace("namespace: default", "namespace: team");
+    let mut reconciler = site.reconciler_as(proxy.kubeconfig(), bundle(&manifests)).await;
+    proxy.fail("PATCH", "/namespaces/team?", usize::MAX, Fault::Held(None));
+    let (report, ()) = tokio::join!(reconciler.pass(site.fence()), async {
+        eventually(SOON, "all entries are there before the namespace", async || {
+            same((proxy.held(), site.inventory().len()), (1, count + 1))
+        })
+        .await;
+        assert!(site.get("/api/v1/namespaces/team").await.is_none());
+        network.set(Network::BlackHole);
+        proxy.release();
+        wait_for_writes(&proxy, count + 1).await;
+        network.set(Network::Passes);
+    });
+    expect_success(&report);
+    assert_eq!(report.count("created"), count + 1);
+    for number in 0..count {
+        let path = format!("/api/v1/namespaces/team/configmaps/map-{number}");
+        let uid = site.uid(&path).await;
+        let key = format!("core/ConfigMap/team/map-{number}");
+        assert_eq!(site.entry(&key).await.uid, uid, "what came of it is recorded");
+    }
 }

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use prost::Message as _;
-use quorate::proto::Applied;
 use quorate::resources::{Bundle, Reconciler, Settings};
 use serde_json::json;
 
@@ -14,11 +12,16 @@ use crate::support::wait::{SOON, eventually, same};
 
 const IT_MAY_STILL_HAPPEN: &str = "its deletion was begun and may still happen; it is not begun again";
 
-/// A reconciler whose passes soon go on without an answer, with this many requests at a time.
-async fn hasty(site: &Site, proxy: &FaultProxy, bundle: Bundle, in_flight: usize) -> Reconciler {
+/// A reconciler that may prune everything. It has this many requests at a time, and goes on without an answer after this time.
+async fn pruning(
+    site: &Site,
+    proxy: &FaultProxy,
+    bundle: Bundle,
+    (in_flight, lingers_after): (usize, Duration),
+) -> Reconciler {
     let settings = Settings {
         in_flight,
-        lingers_after: Duration::from_millis(300),
+        lingers_after,
         allow_prune: 100,
         ..Settings::default()
     };
@@ -26,11 +29,65 @@ async fn hasty(site: &Site, proxy: &FaultProxy, bundle: Bundle, in_flight: usize
         .await
 }
 
-async fn entry(site: &Site, name: &str) -> Applied {
-    let key = format!("/q/kubernetes/reconciler/inventory/core/ConfigMap/default/{name}");
-    let (stored, _) = site.store.etcd.get(key.as_bytes()).await.unwrap();
-    let stored = stored.unwrap_or_else(|| panic!("{name}: {:?}", site.inventory()));
-    Applied::decode(stored.value.as_slice()).unwrap()
+/// Requests at a time, and how long a pass waits for each of them.
+const USUAL: (usize, Duration) = (8, Duration::from_secs(3));
+
+/// The objects that the bundle has dropped.
+const OLD: [&str; 6] = ["old-0", "old-1", "old-2", "old-3", "old-4", "old-5"];
+
+async fn dropping(requests: (usize, Duration)) -> (Site, FaultProxy, Reconciler) {
+    let site = Site::start().await;
+    let old: String = OLD.iter().map(|name| config_map(name, "v")).collect();
+    expect_success(&site.pass(bundle(&(old + &config_map("a", "v")))).await);
+    // A pass that may not prune as much records that the bundle has dropped them.
+    let report = site.pass(bundle(&config_map("a", "v"))).await;
+    assert_eq!(report.count("held"), OLD.len(), "{:#?}", report.objects());
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    let reconciler = pruning(&site, &proxy, bundle(&config_map("a", "v")), requests).await;
+    (site, proxy, reconciler)
+}
+
+fn hold_deletions(proxy: &FaultProxy) {
+    proxy.fail("DELETE", "configmaps/old-", usize::MAX, Fault::Held(None));
+}
+
+/// One whose deletion was not sent.
+fn unsent(proxy: &FaultProxy) -> &'static str {
+    let sent = deleted(proxy);
+    let mut unsent = OLD
+        .into_iter()
+        .filter(|name| !sent.iter().any(|sent| sent == name));
+    unsent.next().unwrap_or_else(|| panic!("{sent:?}"))
+}
+
+/// Forgets an object whose deletion is recorded as begun.
+async fn forget(site: &Site, name: &str) {
+    let said = run(
+        site,
+        &["inventory", "forget", "ConfigMap", &format!("default/{name}")],
+    )
+    .await;
+    assert!(said.expect_done().contains(IT_MAY_STILL_HAPPEN));
+}
+
+async fn wait_until_held(proxy: &FaultProxy, count: usize) {
+    eventually(SOON, "deletions are under way", async || {
+        same(proxy.held(), count)
+    })
+    .await;
+}
+
+/// Makes passes until the inventory holds nothing but what the bundle does. Nothing but the forgotten object is left then.
+async fn expect_all_but(site: &Site, reconciler: &mut Reconciler, forgotten: &str) {
+    eventually(SOON, "the others are deleted", async || {
+        reconciler.pass(site.fence()).await;
+        same(site.inventory(), vec!["core/ConfigMap/default/a".to_owned()])
+    })
+    .await;
+    for name in OLD {
+        let there = site.get(&config_map_path(name)).await.is_some();
+        assert_eq!(there, name == forgotten, "{name}");
+    }
 }
 
 /// What the deletions of this pass are named by: the object's name in the request.
@@ -43,39 +100,57 @@ fn deleted(proxy: &FaultProxy) -> Vec<String> {
 
 #[tokio::test]
 async fn an_object_whose_deletion_waits_behind_others_is_not_deleted_once_it_is_forgotten() {
-    let site = Site::start().await;
-    let names: Vec<String> = (0..6).map(|n| format!("old-{n}")).collect();
-    let old: String = names.iter().map(|name| config_map(name, "v")).collect();
-    expect_success(&site.pass(bundle(&(old + &config_map("a", "v")))).await);
-    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
-    let mut reconciler = hasty(&site, &proxy, bundle(&config_map("a", "v")), 1).await;
-    proxy.fail("DELETE", "configmaps/old-", usize::MAX, Fault::Held(None));
-    let report = reconciler.pass(site.fence()).await;
-    assert_eq!(report.count("failed"), 6, "{:#?}", report.objects());
-    let sent = deleted(&proxy);
-    let forgotten = names.iter().find(|name| !sent.contains(name)).unwrap();
-    let said = run(
-        &site,
-        &[
-            "inventory",
-            "forget",
-            "ConfigMap",
-            &format!("default/{forgotten}"),
-        ],
-    )
-    .await;
-    assert!(said.expect_done().contains(IT_MAY_STILL_HAPPEN));
-
-    proxy.release();
-    eventually(SOON, "the others are deleted", async || {
+    let (site, proxy, mut reconciler) = dropping((4, USUAL.1)).await;
+    hold_deletions(&proxy);
+    eventually(SOON, "as many deletions are under way as may be", async || {
         reconciler.pass(site.fence()).await;
+        same(proxy.held(), 4)
+    })
+    .await;
+    let forgotten = unsent(&proxy);
+    forget(&site, forgotten).await;
+    proxy.release();
+    expect_all_but(&site, &mut reconciler, forgotten).await;
+}
+
+/// A pass is cut short where another client changes the status. The next one may come much later.
+#[tokio::test]
+async fn a_deletion_that_was_not_sent_does_not_outlive_a_pass_that_is_cut_short() {
+    let (site, proxy, mut reconciler) = dropping((1, SOON)).await;
+    hold_deletions(&proxy);
+    tokio::select! {
+        report = reconciler.pass(site.fence()) => panic!("{report:#?}"),
+        () = wait_until_held(&proxy, 1) => {}
+    }
+    let forgotten = unsent(&proxy);
+    forget(&site, forgotten).await;
+    proxy.release();
+    expect_all_but(&site, &mut reconciler, forgotten).await;
+}
+
+#[tokio::test]
+async fn a_deletion_is_reported_although_its_pass_was_cut_short() {
+    let (site, proxy, mut reconciler) = dropping((8, SOON)).await;
+    let first = OLD[0];
+    proxy.fail("DELETE", &format!("configmaps/{first}"), 1, Fault::Nothing);
+    hold_deletions(&proxy);
+    tokio::select! {
+        report = reconciler.pass(site.fence()) => panic!("{report:#?}"),
+        () = eventually(SOON, "an object is deleted", async || {
+            same(site.get(&config_map_path(first)).await.is_none(), true).map(drop)
+        }) => {}
+    }
+    proxy.release();
+    let mut acts = Vec::new();
+    eventually(SOON, "all are deleted", async || {
+        let report = reconciler.pass(site.fence()).await;
+        acts.extend(report.acts().iter().map(ToString::to_string));
         same(site.inventory(), vec!["core/ConfigMap/default/a".to_owned()])
     })
     .await;
-    for name in &names {
-        let there = site.get(&config_map_path(name)).await.is_some();
-        assert_eq!(there, name == forgotten, "{name}");
-    }
+    acts.sort();
+    let each = OLD.map(|name| format!("deleted ConfigMap default/{name} (no longer in the bundle)"));
+    assert_eq!(acts, each);
 }
 
 #[tokio::test]
@@ -83,12 +158,11 @@ async fn a_deletion_that_the_server_puts_off_is_not_said_to_be_none() {
     let site = Site::start().await;
     expect_success(&site.pass(bundle(&config_map("old", "v"))).await);
     let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
-    let mut reconciler = hasty(&site, &proxy, bundle(&config_map("new", "v")), 8).await;
+    let mut reconciler = pruning(&site, &proxy, bundle(&config_map("new", "v")), USUAL).await;
     proxy.fail("DELETE", "configmaps/old", 2, Fault::Status(429, Some(2)));
     let report = reconciler.pass(site.fence()).await;
     assert_eq!(ended(&report, "failed"), ["ConfigMap default/old"]);
-    let said = run(&site, &["inventory", "forget", "ConfigMap", "default/old"]).await;
-    assert!(said.expect_done().contains(IT_MAY_STILL_HAPPEN));
+    forget(&site, "old").await;
 }
 
 #[tokio::test]
@@ -96,7 +170,7 @@ async fn a_deletion_that_is_refused_again_and_again_is_recorded_once() {
     let site = Site::start().await;
     expect_success(&site.pass(bundle(&config_map("old", "v"))).await);
     let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
-    let mut reconciler = hasty(&site, &proxy, bundle(&config_map("new", "v")), 8).await;
+    let mut reconciler = pruning(&site, &proxy, bundle(&config_map("new", "v")), USUAL).await;
     let refusal = json!({"message": "no deletions today"});
     proxy.fail(
         "DELETE",
@@ -104,8 +178,17 @@ async fn a_deletion_that_is_refused_again_and_again_is_recorded_once() {
         usize::MAX,
         Fault::Refuse(403, refusal),
     );
-    reconciler.pass(site.fence()).await;
-    let first = entry(&site, "old").await;
+    let entry = async || site.entry("core/ConfigMap/default/old").await;
+    let first = eventually(SOON, "the refusal is recorded", async || {
+        reconciler.pass(site.fence()).await;
+        let recorded = entry().await;
+        let why = recorded.state.as_ref().map(|state| state.message.clone());
+        match why.is_some_and(|why| why.contains("no deletions today")) {
+            true => Ok(recorded),
+            false => Err(format!("{recorded:?}")),
+        }
+    })
+    .await;
     assert!(first.deleting, "{first:?}");
     let attempts = deleted(&proxy).len();
     eventually(SOON, "it is tried again, twice", async || {
@@ -113,12 +196,11 @@ async fn a_deletion_that_is_refused_again_and_again_is_recorded_once() {
         same(deleted(&proxy).len() >= attempts + 2, true)
     })
     .await;
-    let later = entry(&site, "old").await;
+    let later = entry().await;
     assert_eq!(later, first, "and the time since when it fails");
 
     // An entry that says so already is proven all the same before the next attempt.
-    let said = run(&site, &["inventory", "forget", "ConfigMap", "default/old"]).await;
-    assert!(said.expect_done().contains(IT_MAY_STILL_HAPPEN));
+    forget(&site, "old").await;
     let attempts = deleted(&proxy).len();
     eventually(SOON, "it is not reported any more", async || {
         let report = reconciler.pass(site.fence()).await;

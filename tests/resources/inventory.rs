@@ -1,7 +1,5 @@
 //! What the leader records of each object, and the commands that show and correct it.
 
-use prost::Message as _;
-use quorate::proto::Applied;
 use serde_json::{Value, json};
 
 use super::faults::{Fault, FaultProxy};
@@ -127,13 +125,19 @@ async fn an_object_that_the_bundle_dropped_can_be_forgotten_and_one_that_it_hold
     let mut reconciler = site.reconciler(bundle(&config_map("stays", "v"))).await;
     expect_success(&reconciler.pass(site.fence()).await);
 
-    let refused = run(&site, &["inventory", "forget", "ConfigMap", "default/stays"]).await;
+    let refused = run(&site, &["inventory", "forget", "configmaps", "default/stays"]).await;
     let said = refused.expect_code(4);
     assert!(said.contains("refused by rule BundleHolds"), "{said}");
-    run(&site, &["inventory", "forget", "ConfigMap", "default/nope"])
-        .await
-        .expect_code(3);
-    let said = run(&site, &["inventory", "forget", "namespace", "team"])
+    let missing = run(&site, &["inventory", "forget", "cm", "stays"]).await;
+    let said = missing.expect_code(3);
+    assert!(said.contains("of this kind it holds default/stays\n"), "{said}");
+    let missing = run(&site, &["inventory", "forget", "secrets", "default/stays"]).await;
+    let said = missing.expect_code(3);
+    assert!(
+        said.contains("objects of the kinds ConfigMap, Namespace\n"),
+        "{said}"
+    );
+    let said = run(&site, &["inventory", "forget", "namespaces", "team"])
         .await
         .expect_done();
     assert_eq!(
@@ -212,12 +216,6 @@ async fn forgetting_an_object_that_is_being_deleted_does_not_say_that_it_stays()
 #[tokio::test]
 async fn an_object_that_was_never_written_is_never_pruned() {
     let site = Site::start().await;
-    let entry = async |path: &str| {
-        let key = format!("/q/kubernetes/reconciler/inventory/{path}");
-        let (stored, _) = site.store.etcd.get(key.as_bytes()).await.unwrap();
-        let stored = stored.unwrap_or_else(|| panic!("{path}: {:?}", site.inventory()));
-        Applied::decode(stored.value.as_slice()).unwrap()
-    };
     let (foreign, ball) = ("core/ConfigMap/default/foreign", "toys.example.com/Ball/_/red");
     let good = config_map("good", "v");
     expect_success(&site.pass(bundle(&good)).await);
@@ -235,7 +233,7 @@ async fn an_object_that_was_never_written_is_never_pruned() {
         ["ConfigMap default/foreign", "Ball.toys.example.com red"]
     );
     for path in [foreign, ball] {
-        let applied = entry(path).await;
+        let applied = site.entry(path).await;
         assert!(
             applied.unwritten && applied.uid.is_empty() && applied.version.is_empty(),
             "{path}: {applied:?}"
@@ -260,6 +258,6 @@ async fn an_object_that_was_never_written_is_never_pruned() {
     );
     let mut reconciler = site.reconciler_as(proxy.kubeconfig(), bundle(&all)).await;
     reconciler.pass(site.fence()).await;
-    let applied = entry(foreign).await;
+    let applied = site.entry(foreign).await;
     assert!(!applied.unwritten && applied.version == "v1", "{applied:?}");
 }

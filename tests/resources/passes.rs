@@ -187,7 +187,7 @@ async fn one_rejected_manifest_stops_no_other() {
     assert!(
         report
             .summary()
-            .contains("failed to apply ConfigMap default/NotAName: rejected (HTTP 422)"),
+            .contains("ConfigMap default/NotAName: failed to apply: rejected (HTTP 422)"),
         "{}",
         report.summary()
     );

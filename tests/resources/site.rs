@@ -4,16 +4,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorate::etcd::{Etcd, Fence};
+use prost::Message as _;
+use quorate::etcd::{Config, Etcd, Fence};
 use quorate::kube::{KubeClient, Limits};
 use quorate::metrics::Metrics;
+use quorate::proto::Applied;
 use quorate::resources::{Bundle, Inventory, Reconciler, Report, Settings};
 use quorate::store::Store;
 use serde_json::{Value, json};
 
-use crate::support::client::{connect, store};
+use crate::support::client::{connect, connect_with, store};
 use crate::support::kubernetes::Kubernetes;
 use crate::support::leader::Leader;
+use crate::support::proxy::Proxy;
 use crate::support::wait::SOON;
 
 pub struct Site {
@@ -41,6 +44,18 @@ impl Site {
             store,
             leader,
         }
+    }
+
+    /// A site whose leader and inventory are behind this network.
+    pub async fn behind_a_network() -> (Self, Proxy) {
+        let kubernetes = Kubernetes::start().await;
+        let network = Proxy::in_front_of(&kubernetes.etcd.endpoints()[0]);
+        let mut config = Config::new(vec![network.url()]);
+        config.sync_endpoints = false;
+        // A write that is not answered is awaited, however long the test takes.
+        config.request_timeout = SOON * 2;
+        let etcd = connect_with(config).await;
+        (Self::through(kubernetes, &etcd).await, network)
     }
 
     pub fn fence(&self) -> &Fence {
@@ -138,6 +153,14 @@ impl Site {
         keys.iter()
             .map(|key| key.strip_prefix(prefix).unwrap().to_owned())
             .collect()
+    }
+
+    /// The entry of an object, by its key without the common prefix. Panics if there is none.
+    pub async fn entry(&self, path: &str) -> Applied {
+        let key = format!("/q/kubernetes/reconciler/inventory/{path}");
+        let (stored, _) = self.store.etcd.get(key.as_bytes()).await.unwrap();
+        let stored = stored.unwrap_or_else(|| panic!("{path}: {:?}", self.inventory()));
+        Applied::decode(stored.value.as_slice()).unwrap()
     }
 
     pub async fn get(&self, path: &str) -> Option<Value> {

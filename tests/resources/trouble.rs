@@ -10,7 +10,8 @@ use super::faults::{Fault, FaultProxy};
 use super::site::{BALLS, Site, bundle, config_map, config_map_path, ended, expect_success};
 use crate::support::client::commit;
 use crate::support::kubernetes::Kubernetes;
-use crate::support::wait::{SOON, eventually};
+use crate::support::proxy::Network;
+use crate::support::wait::{SOON, eventually, same};
 
 async fn proxied(manifests: &str) -> (Site, FaultProxy, Reconciler) {
     let site = Site::start().await;
@@ -321,4 +322,39 @@ async fn calls_in_flight_are_cancelled_when_the_window_closes() {
         "{:?}: it waited for the answer",
         begun.elapsed()
     );
+}
+
+/// Of an outage that ended a pass some answers come later. They say nothing of the next pass.
+#[tokio::test]
+async fn a_pass_after_an_outage_asks_the_server_itself() {
+    let (site, network) = Site::behind_a_network().await;
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    let late: String = (0..6).map(|n| config_map(&format!("late-{n}"), "v")).collect();
+    let manifests = config_map("a", "v") + &config_map("b", "v") + &late;
+    let mut reconciler = site.reconciler_as(proxy.kubeconfig(), bundle(&manifests)).await;
+    proxy.fail("PATCH", "configmaps/b", 1, Fault::Status(401, None));
+    proxy.fail("PATCH", "configmaps/late-", 6, Fault::Held(Some(401)));
+    network.set(Network::Delays(Duration::from_millis(1500)));
+    let (report, ()) = tokio::join!(reconciler.pass(site.fence()), async {
+        eventually(SOON, "all requests are under way", async || {
+            let writes = proxy
+                .noted()
+                .iter()
+                .filter(|noted| noted.method == "PATCH")
+                .count();
+            same((writes, proxy.held()), (8, 6))
+        })
+        .await;
+        // The first answers are recorded by then.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        proxy.release();
+    });
+    assert!(
+        matches!(report.stopped(), Some(Stopped::ApiServer(_))),
+        "{:?}",
+        report.stopped()
+    );
+    network.set(Network::Passes);
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(report.stopped(), None);
 }

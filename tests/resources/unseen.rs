@@ -64,6 +64,31 @@ async fn an_object_whose_kind_is_not_served_stays_in_the_inventory() {
 }
 
 #[tokio::test]
+async fn a_kind_that_is_not_served_stays_so_while_its_group_is_read_again() {
+    let ball = "---\napiVersion: toys.example.com/v1\nkind: Ball\nmetadata: {name: red}\n";
+    let after = config_map("a", "v");
+    let (site, proxy, _) = upgrading(&(BALLS.to_owned() + ball), &after).await;
+    let mut reconciler = site
+        .patient_reconciler_as(proxy.kubeconfig(), bundle(&after))
+        .await;
+    proxy.fail(
+        "GET",
+        "/apis/toys.example.com$",
+        usize::MAX,
+        Fault::Status(404, None),
+    );
+    proxy.fail("GET", "/apis/toys.example.com/v1$", 1, Fault::Status(404, None));
+    proxy.fail("GET", "/apis/toys.example.com/v1$", 1, Fault::Held(None));
+    for held in [0, 1] {
+        let report = reconciler.pass(site.fence()).await;
+        expect_success(&report);
+        assert_eq!(proxy.held(), held);
+        let kept = ended(&report, "kept");
+        assert!(kept.contains(&"Ball.toys.example.com red".to_owned()), "{kept:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_kept_namespace_that_may_not_be_read_any_more_holds_nothing_up() {
     let team = "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: team}\n";
     let before = config_map("a", "v") + team;

@@ -285,6 +285,10 @@ async fn a_steady_pass_sends_nothing_for_an_object_that_only_another_version_sho
         let report = reconciler.pass(site.fence()).await;
         assert_eq!(ended(&report, "failed"), [""; 0], "{:#?}", report.objects());
     }
+    eventually(SOON, "both kinds are watched", async || {
+        same(proxy.watches() >= 2, true)
+    })
+    .await;
     proxy.take_all();
     for _ in 0..2 {
         reconciler.pass(site.fence()).await;

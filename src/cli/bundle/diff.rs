@@ -22,6 +22,10 @@ Writes nothing, in Kubernetes or in etcd. The inventory in etcd says which objec
 Exit codes: 0 done, with or without differences; 5 with --exit-code, if objects would change; 4 an object cannot be \
 applied (the output shows the reason); 1 failed.")]
 pub struct DiffArgs {
+    /// Directory of the bundle, in place of --bundle
+    #[arg(value_name = "DIR")]
+    directory: Option<String>,
+
     /// Directory of the bundle; "builtin" is the built-in one
     #[arg(long, env = "QUORATE_BUNDLE", value_name = "DIR", default_value = BUILTIN)]
     bundle: String,
@@ -37,7 +41,7 @@ pub struct DiffArgs {
 
 /// Runs the command.
 pub async fn run(args: &DiffArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
-    let bundle = load(&args.bundle)?;
+    let bundle = load(args.directory.as_ref().unwrap_or(&args.bundle))?;
     let kube = KubeClient::connect(args.kubeconfig.as_deref())
         .await
         .map_err(|error| Failure::failed(error).hint("give --kubeconfig FILE"))?;

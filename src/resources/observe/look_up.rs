@@ -18,6 +18,16 @@ pub(in crate::resources) enum LookupError {
     TakesNoNamespace(String),
 }
 
+impl LookupError {
+    /// The error in a line that names this object already.
+    pub(in crate::resources) fn about(&self, object: &ObjectRef) -> String {
+        match self {
+            Self::Unknown(error) => error.about(object),
+            other => other.to_string(),
+        }
+    }
+}
+
 impl Cluster {
     /// The resource to write an object through, and the object as it is known.
     pub(in crate::resources) fn look_up(
