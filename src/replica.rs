@@ -26,7 +26,7 @@ use crate::retry::Delays;
 use crate::roles::controller::{self as roles, RoleController};
 use crate::store::{Name, Store};
 use crate::term::{self, NodeWrites, Notices};
-use crate::volumes::controller::{self as volumes, Volumes};
+use crate::volumes::controller::{self as volumes, VolumeController};
 
 mod eligibility;
 mod newer;
@@ -336,7 +336,7 @@ where
             settings: self.settings.roles,
         };
         tasks.spawn(roles.run());
-        let volumes = Volumes {
+        let volumes = VolumeController {
             store: self.store.clone(),
             fence: fence.clone(),
             times: self.settings.volumes,

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use quorate::term::Notices;
-use quorate::volumes::controller::{Times, Volumes};
+use quorate::volumes::controller::{Times, VolumeController};
 use quorate_dev::leader::Leader;
 use tokio::task::JoinSet;
 
@@ -26,7 +26,7 @@ impl AtWork {
 
     /// Reconciles what is there already.
     pub fn begin(leader: Leader) -> Self {
-        let volumes = Volumes {
+        let volumes = VolumeController {
             store: leader.store.clone(),
             fence: leader.fence().clone(),
             times: Times::default(),

@@ -18,7 +18,7 @@ use crate::metrics::{Kind, Metrics};
 use crate::retry::{Backoff, Policy};
 use crate::store::writer::{Writer, writer};
 use crate::store::{Follower, Store, Update};
-use crate::term::{Notices, TermGauges};
+use crate::term::{Notices, TermGauges, TermOver};
 
 /// Actions under way at once: enough for eight full transactions, so that the writer always has the next one ready.
 const UNDER_WAY: usize = 512;
@@ -36,14 +36,11 @@ pub struct Deallocator {
     pub notices: Notices,
 }
 
-/// The term is over.
-struct TermOver;
-
 impl Deallocator {
     /// Deallocates until leadership is lost.
     pub async fn run(self) {
         let (writer, transactions) = writer(&self.store.etcd, &self.fence);
-        let work = Work {
+        let state = TermState {
             index: Index::new(self.store.keys.clone()),
             held: HashMap::new(),
             backoff: Backoff::default(),
@@ -54,14 +51,14 @@ impl Deallocator {
             deallocator: &self,
         };
         tokio::select! {
-            TermOver = work.run() => {}
+            TermOver = state.run() => {}
             () = transactions => {}
         }
     }
 }
 
 /// The state of one term.
-struct Work<'d> {
+struct TermState<'d> {
     deallocator: &'d Deallocator,
     writer: Writer,
     index: Index,
@@ -76,7 +73,7 @@ struct Work<'d> {
 
 type Ended = (Action, Outcome);
 
-impl<'d> Work<'d> {
+impl<'d> TermState<'d> {
     async fn run(mut self) -> TermOver {
         let Store { etcd, keys } = &self.deallocator.store;
         let mut follower = Follower::new(etcd, keys.deallocator_range());

@@ -30,7 +30,7 @@ use crate::retry::{Backoff, Policy};
 use crate::store::object::node::role_word;
 use crate::store::writer::{Proof, Unit, Writer, writer};
 use crate::store::{Follower, Name, Store};
-use crate::term::{Notices, TermGauges};
+use crate::term::{Notices, TermGauges, TermOver};
 
 /// How often the files of the authority are read, two of a kilobyte each, and records are counted.
 const EVERY: Duration = Duration::from_secs(1);
@@ -59,14 +59,11 @@ pub struct Certifier {
     pub settings: Settings,
 }
 
-/// The term is over.
-struct TermOver;
-
 impl Certifier {
     /// Answers requests until leadership is lost.
     pub async fn run(self) {
         let (writer, transactions) = writer(&self.store.etcd, &self.fence);
-        let work = Work {
+        let state = TermState {
             index: Index::new(self.store.keys.clone()),
             held: HashMap::new(),
             backoff: Backoff::default(),
@@ -78,7 +75,7 @@ impl Certifier {
             certifier: &self,
         };
         tokio::select! {
-            TermOver = work.run() => {}
+            TermOver = state.run() => {}
             () = transactions => {}
         }
     }
@@ -143,7 +140,7 @@ impl From<FencedError> for Outcome {
 }
 
 /// The state of one term.
-struct Work<'c> {
+struct TermState<'c> {
     certifier: &'c Certifier,
     writer: Writer,
     index: Index,
@@ -157,7 +154,7 @@ struct Work<'c> {
     waits: BTreeMap<Wait, usize>,
 }
 
-impl<'c> Work<'c> {
+impl<'c> TermState<'c> {
     async fn run(mut self) -> TermOver {
         let Store { etcd, keys } = &self.certifier.store;
         let mut follower = Follower::new(etcd, keys.certification());

@@ -22,6 +22,9 @@ use watchdog::Watchdog;
 /// How long the tasks of a term may take to end once they are cancelled, while the process stops.
 const STOP_LIMIT: Duration = Duration::from_secs(1);
 
+/// A write was refused because the term is over: the work of the term ends.
+pub struct TermOver;
+
 /// Why a term ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {

@@ -10,7 +10,7 @@ use quorate::proto::{Condition, CsiNode, Publication, Volume};
 use quorate::store::object::publication::{state, state_word};
 use quorate::store::{Name, Store};
 use quorate::term::Notices;
-use quorate::volumes::controller::{Times, Volumes};
+use quorate::volumes::controller::{Times, VolumeController};
 use quorate_dev::csi_plugin::backend::id_of;
 use quorate_dev::csi_plugin::log::Call;
 
@@ -264,7 +264,7 @@ impl World {
 /// A leader in this process that reconciles volumes and does nothing else.
 pub async fn leader_with(store: &Store, times: Times) -> Leader {
     let mut leader = Leader::elect(store, "test").await;
-    let volumes = Volumes {
+    let volumes = VolumeController {
         store: store.clone(),
         fence: leader.fence().clone(),
         times,

@@ -34,9 +34,7 @@ use crate::roles::plan::{Plan, Step, plan};
 use crate::roles::reason::Reason;
 use crate::store::Update;
 use crate::store::writer::Writer;
-
-/// The term is over.
-pub struct TermOver;
+use crate::term::TermOver;
 
 /// Whether a step that succeeds makes the next failure of its subject a new one. An intent that is renewed, and a note on
 /// why a join waits, come between two calls that fail for one reason.

@@ -3,7 +3,7 @@
 use futures::FutureExt;
 use tracing::{debug, info};
 
-use super::Controller;
+use super::TermState;
 use crate::proto::Volume;
 use crate::store::Name;
 use crate::volumes::conditions::condition_changes;
@@ -14,7 +14,7 @@ use crate::volumes::plan::{Decision, Observed, Plugin, Step, plan};
 use crate::volumes::record::Conditions;
 use crate::volumes::retry_state::RetryState;
 
-impl Controller {
+impl TermState {
     /// Plans a volume and begins its next operation, or queues it, or ends its pass.
     pub(super) fn advance(&mut self, name: &Name) {
         if self.unsettled.get(name).is_some_and(RetryState::is_active) {

@@ -1,6 +1,6 @@
 //! What calls have done for records that were gone by then: who undoes it.
 
-use super::Controller;
+use super::TermState;
 use crate::store::Name;
 use crate::store::object::{Object, volume};
 use crate::volumes::index::VolumeSnapshot;
@@ -8,7 +8,7 @@ use crate::volumes::operation::{Action, Compensation, Held};
 use crate::volumes::plan::{Plugin, Target};
 use crate::volumes::retry_state::RetryState;
 
-impl Controller {
+impl TermState {
     /// The first result of a call that no record holds. Results that a record holds by now are forgotten, and those whose
     /// record cannot be read stay (INV-12).
     fn next_compensation(&mut self, name: &Name) -> Option<Compensation> {

@@ -64,7 +64,7 @@ impl Default for Times {
 }
 
 /// The reconciler of volumes in one term.
-pub struct Volumes {
+pub struct VolumeController {
     /// etcd, and the keys of the records.
     pub store: Store,
     /// The term.
@@ -75,13 +75,13 @@ pub struct Volumes {
     pub notices: Notices,
 }
 
-impl Volumes {
+impl VolumeController {
     /// Reconciles volumes until leadership is lost.
     pub async fn run(self) {
         let (writer, writing) = writer(&self.store.etcd, &self.fence);
         let metrics = self.store.etcd.metrics().clone();
         let window = self.fence.window().clone();
-        let controller = Controller {
+        let state = TermState {
             index: Index::new(self.store.keys.clone()),
             env: Env {
                 store: self.store,
@@ -100,17 +100,17 @@ impl Volumes {
             gauges: Gauges::new(metrics),
         };
         tokio::select! {
-            // First: dropping the controller cancels its calls, connections and lists with the window (INV-3).
+            // First: dropping the state cancels its calls, connections and lists with the window (INV-3).
             biased;
             () = window.closed() => {}
-            () = controller.run() => {}
+            () = state.run() => {}
             () = writing => {}
         }
     }
 }
 
 /// The state of one term.
-struct Controller {
+struct TermState {
     env: Env,
     index: Index,
     csi_plugins: Plugins,
@@ -127,7 +127,7 @@ struct Controller {
     gauges: Gauges,
 }
 
-impl Controller {
+impl TermState {
     async fn run(mut self) {
         let followed = Part::ALL.map(|part| {
             let follower = Follower::new(&self.env.store.etcd, part.range(&self.env.store.keys));

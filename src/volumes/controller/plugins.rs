@@ -7,7 +7,7 @@ use futures::FutureExt;
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::Controller;
+use super::TermState;
 use crate::csi::{CallError, ListedVolume, NotReady, Session};
 use crate::kube::events::{Notice, Severity};
 use crate::store::Name;
@@ -45,7 +45,7 @@ pub(super) enum Answer {
     },
 }
 
-impl Controller {
+impl TermState {
     pub(super) fn on_plugin_event(&mut self, event: PluginEvent) {
         let (driver, generation, answer) = match event {
             PluginEvent::Answered {

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use prost::Message;
 use tokio::time::Instant;
 
-use super::Controller;
+use super::TermState;
 use super::plugins::PluginEvent;
 use crate::proto::PluginStatus;
 use crate::store::Name;
@@ -17,7 +17,7 @@ use crate::store::writer::Unit;
 /// Between two writes of one status in which only counts differ.
 const COUNT_AGAIN: Duration = Duration::from_secs(10);
 
-impl Controller {
+impl TermState {
     /// Once a second: writes what has changed in the status of a plugin, and deletes those of plugins that are gone.
     pub(super) fn report_plugins(&mut self) {
         if !self.index.is_complete() {
