@@ -170,6 +170,20 @@ impl Cluster {
         Ok((up, down))
     }
 
+    /// The time of the writes that a demotion cannot do without, with etcd's calls alone: the request, the intent, the
+    /// removal and its result, one after the other.
+    pub async fn raw_writes_of_a_demotion(&mut self) -> Result<Duration> {
+        let id = self.raw_join().await?;
+        let begun = Instant::now();
+        self.client.put("/request", "", None).await?;
+        self.client.put("/intent", "", None).await?;
+        self.client.member_remove(id).await?;
+        self.client.put("/result", "", None).await?;
+        let took = begun.elapsed();
+        self.stop_machine().await?;
+        Ok(took)
+    }
+
     /// The time to replace the machine's member, whose disk is lost, with etcd's calls alone.
     pub async fn raw_replacement(&mut self) -> Result<Duration> {
         let lost = self.raw_join().await?;

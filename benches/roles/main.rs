@@ -120,11 +120,11 @@ struct Pair {
 }
 
 impl Pair {
-    fn rows(&self, table: &mut Table, raw: &str, roles: &str) {
+    fn rows(&self, table: &mut Table, raw: &str, roles: &str, aim: &str) {
         table.row(raw, &self.raw, Unit::Millis, "");
         table.row(roles, &self.roles, Unit::Millis, "");
         let ratio = self.roles.per(&self.raw);
-        table.row("the latter over the former", &ratio, Unit::Times, "at most 2");
+        table.row("the latter over the former", &ratio, Unit::Times, aim);
     }
 }
 
@@ -132,7 +132,7 @@ async fn measure_membership(rounds: usize) -> Result<()> {
     let directory = tempfile::Builder::new().prefix("quorate-bench-").tempdir()?;
     let mut cluster = Cluster::start(directory.path()).await?;
     let endpoint = cluster.endpoint();
-    let mut put = Samples::default();
+    let (mut put, mut writes) = (Samples::default(), Samples::default());
     let (mut up, mut down, mut leading) = (Pair::default(), Pair::default(), Pair::default());
     let mut replaced = Pair::default();
     for round in 1..=rounds {
@@ -140,6 +140,7 @@ async fn measure_membership(rounds: usize) -> Result<()> {
         let (added, removed) = cluster.raw(false).await?;
         up.raw.push_time(added);
         down.raw.push_time(removed);
+        writes.push_time(cluster.raw_writes_of_a_demotion().await?);
         leading.raw.push_time(cluster.raw(true).await?.1);
         replaced.raw.push_time(cluster.raw_replacement().await?);
         put.push_time(cluster.one_put().await?);
@@ -161,21 +162,37 @@ async fn measure_membership(rounds: usize) -> Result<()> {
         &mut table,
         "member add, start of etcd, member promote: etcd's calls alone",
         "promotion asked for → voter, the same start of etcd in it",
+        "at most 2",
     );
     down.rows(
         &mut table,
         "member remove: etcd's call alone",
         "demotion asked for → worker",
+        "at most 2.2",
+    );
+    table.row(
+        "put, put, member remove, put, as a demotion needs them: etcd's calls alone",
+        &writes,
+        Unit::Millis,
+        "",
+    );
+    table.row(
+        "demotion asked for → worker, over those writes",
+        &down.roles.per(&writes),
+        Unit::Times,
+        "",
     );
     leading.rows(
         &mut table,
         "move leader, then member remove: etcd's calls alone",
         "demotion of the raft leader asked for → worker",
+        "at most 2",
     );
     replaced.rows(
         &mut table,
         "member remove, add, start of etcd, promote, of one whose disk is lost: etcd's calls alone",
         "replacement asked for → voter, the same start of etcd in it",
+        "",
     );
     println!("{table}");
     cluster.stop().await

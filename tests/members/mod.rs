@@ -10,6 +10,7 @@ mod refusals;
 mod replace;
 mod shown;
 mod tour;
+mod unit;
 
 use std::ops::{Deref, DerefMut};
 use std::path::Path;

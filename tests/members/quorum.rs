@@ -35,7 +35,8 @@ async fn a_lost_quorum_is_shown_while_it_lasts_and_reported_once_it_is_over() {
     let launch = Launch::on(&site.etcd).kubeconfig(kubernetes.kubeconfig());
     let mut leader = launch.start("r1");
     leader.wait_leading().await;
-    let standby = launch.start("r2");
+    let mut standby = launch.start("r2");
+    standby.wait_ready().await;
     assert_eq!(condition(&site).await, (String::new(), String::new()));
 
     // One hangs, and one is gone.
@@ -69,14 +70,24 @@ async fn a_lost_quorum_is_shown_while_it_lasts_and_reported_once_it_is_over() {
         same(message.contains("etcd had no quorum from 2"), true).map_err(|_| message)
     })
     .await;
-    let path = "/apis/events.k8s.io/v1/namespaces/kube-system/events";
-    eventually(SOON, "the Event", async || {
+    let events = async || {
+        let path = "/apis/events.k8s.io/v1/namespaces/kube-system/events";
         let events = kubernetes.get(path).await.unwrap();
         let all = events["items"].as_array().cloned().unwrap_or_default();
         let of_return = |event: &&serde_json::Value| event["reason"] == "QuorumReturned";
-        same(all.iter().filter(of_return).count(), 1).map_err(|error| format!("{error:?}"))
+        all.iter().filter(of_return).count()
+    };
+    eventually(SOON, "the Event", async || same(events().await, 1)).await;
+    // The other one has seen the outage as well, and finds it reported.
+    leader.stop().await.unwrap();
+    standby.wait_leading().await;
+    let healthy = r#"quorate_members{kind="voter",health="healthy"}"#;
+    eventually(SOON, "a pass over the members", async || {
+        same(standby.metric(healthy).await, 3.0)
     })
     .await;
+    assert!(!standby.log().contains("etcd had no quorum"), "{}", standby.log());
+    assert_eq!(events().await, 1);
 }
 
 /// A replica that loses one of three members, or the raft leader, has a quorum.
@@ -86,7 +97,8 @@ async fn a_member_that_dies_costs_no_quorum() {
     let mut replica = led(&site).await;
     let raft_leader = site.etcd.raft_leader().await;
     site.0.etcd.members[raft_leader].kill().await.unwrap();
-    eventually(SOON, "a pass over the members after the loss", async || {
+    // While nothing is to be done, the members are asked every 30 s.
+    eventually(3 * SOON, "a pass over the members after the loss", async || {
         let unhealthy = r#"quorate_members{kind="voter",health="unhealthy"}"#;
         same(replica.metric(unhealthy).await, 1.0)
     })

@@ -24,7 +24,7 @@ pub async fn voters(site: &Site) -> Vec<String> {
 }
 
 /// What `join -o env` prints for a node that is promoted first.
-async fn joined(site: &Site, node: &str, peer_url: &str) -> String {
+pub async fn joined(site: &Site, node: &str, peer_url: &str) -> String {
     site.apply_role(node, "worker").await.expect_done();
     let output = site
         .run(&["promote", node, "--wait", "--timeout", "30s"])

@@ -15,5 +15,6 @@ mod polled;
 mod races;
 mod random;
 mod removals;
+mod sequence;
 mod world;
 mod writer;

@@ -66,8 +66,8 @@ fn of_records(
 ) -> Vec<Unit> {
     let changed = index.records().filter_map(|(id, record, revision)| {
         let mut member = record.clone();
+        let returned = outage.is_some_and(|outage| outage::store(&mut member, outage));
         let conditions = &mut member.conditions;
-        let returned = outage.is_some_and(|outage| outage::store(conditions, outage));
         let changed = match blocked.get(&id) {
             Some(one) => condition::set(conditions, EVICTION_BLOCKED, why(one), 0, now),
             None => condition::clear(conditions, EVICTION_BLOCKED),

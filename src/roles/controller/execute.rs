@@ -17,6 +17,19 @@ use crate::store::Store;
 /// The limit of a single change of the member list, from the proof that roles are not paused on.
 pub const CHANGE_LIMIT: Duration = Duration::from_secs(5);
 
+/// How long the proof in the transaction of an intent, that roles are not paused, does for the call that follows it. The call
+/// keeps the better part of its limit.
+const PROVEN_FOR: Duration = Duration::from_secs(2);
+
+/// What a decision knows of the pauses of roles.
+#[derive(Clone, Copy, Debug)]
+pub struct Unpaused {
+    /// When the record of the last pause was written.
+    pub last_pause: Revision,
+    /// When the intent was sent that was committed last: roles were not paused then.
+    pub proven: Option<Instant>,
+}
+
 /// The revision of what an action wrote, if it wrote anything.
 pub type Outcome = Result<Option<Revision>, NotDone>;
 
@@ -33,16 +46,17 @@ pub enum NotDone {
     LostLeadership,
 }
 
-/// Executes an action that was decided when the record of the last pause of roles was written at `last_pause`.
+/// Executes an action, or nothing where roles were paused since it was decided.
 ///
 /// # Errors
 /// [`NotDone`]
-pub async fn execute(store: &Store, fence: &Fence, action: Action, last_pause: Revision) -> Outcome {
+pub async fn execute(store: &Store, fence: &Fence, action: Action, decided: Unpaused) -> Outcome {
     let etcd = &store.etcd;
     let (pause, last) = (store.keys.roles_pause(), store.keys.last_roles_pause());
-    let unpaused = |txn: Txn| txn.when_absent(&pause).when_unchanged(&last, last_pause);
-    let deadline = Instant::now() + CHANGE_LIMIT;
-    if !matches!(action, Action::Commit(_) | Action::Forget { .. }) {
+    let unpaused = |txn: Txn| txn.when_absent(&pause).when_unchanged(&last, decided.last_pause);
+    let proven = decided.proven.filter(|sent| sent.elapsed() < PROVEN_FOR);
+    let deadline = proven.unwrap_or_else(Instant::now) + CHANGE_LIMIT;
+    if proven.is_none() && !matches!(action, Action::Commit(_) | Action::Forget { .. }) {
         check_unpaused(etcd, fence, unpaused(Txn::new()), deadline).await?;
     }
     match action {
@@ -92,7 +106,8 @@ pub async fn execute(store: &Store, fence: &Fence, action: Action, last_pause: R
 
 /// Proves with a transaction that writes nothing that roles are not paused, nor were since the decision: a call cannot be
 /// committed together with the proof, and the watch may be late. The proof may be as old as its request when it arrives, so
-/// the call ends at the `deadline` of both: none is sent or awaited later than that after a pause.
+/// the call ends at the `deadline` of both: none is sent or awaited later than that after a pause. A call that follows its
+/// intent at once has the proof in that: the deadline counts from when the intent was sent.
 async fn check_unpaused(etcd: &Etcd, fence: &Fence, proof: Txn, deadline: Instant) -> Result<(), NotDone> {
     let proven = tokio::select! {
         biased;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::{Timestamp, Unit};
 
 use crate::etcd::Outage;
-use crate::proto::Condition;
+use crate::proto::{Condition, Member};
 use crate::roles::index::Index;
 use crate::roles::reason::QUORUM_LOST;
 use crate::store::object::{condition, time};
@@ -47,14 +47,20 @@ pub fn is_reported(index: &Index, outage: &Outage) -> bool {
         .any(|(_, record, _)| is_stored(&record.conditions, outage))
 }
 
-/// Stores the outage in the conditions of a record. Returns whether anything changed.
-pub fn store(conditions: &mut Vec<Condition>, outage: &Outage) -> bool {
+/// Stores the outage in the conditions of a record, unless the member came later. Returns whether anything changed.
+pub fn store(member: &mut Member, outage: &Outage) -> bool {
     let Ok(until) = Timestamp::try_from(outage.until) else {
         return false;
     };
-    let is_new = !is_stored(conditions, outage);
+    let joined = time::from_proto(member.joined_at.as_ref());
+    let is_new = joined.is_none_or(|joined| joined < until) && !is_stored(&member.conditions, outage);
     if is_new {
-        condition::set_false(conditions, QUORUM_LOST, (REASON, &words(outage)), until);
+        condition::set_false(
+            &mut member.conditions,
+            QUORUM_LOST,
+            (REASON, &words(outage)),
+            until,
+        );
     }
     is_new
 }
@@ -76,9 +82,9 @@ mod tests {
 
     #[test]
     fn an_outage_is_stored_once_and_a_later_one_takes_its_place() {
-        let mut conditions = Vec::new();
-        assert!(store(&mut conditions, &outage(0, 60)));
-        let stored = condition::find(&conditions, QUORUM_LOST).unwrap();
+        let mut member = Member::default();
+        assert!(store(&mut member, &outage(0, 60)));
+        let stored = condition::find(&member.conditions, QUORUM_LOST).unwrap();
         assert_eq!(
             (condition::status_word(stored), &*stored.reason),
             ("False", REASON)
@@ -88,12 +94,23 @@ mod tests {
             "etcd had no quorum from 2026-03-01T12:00:00Z to 2026-03-01T12:01:00Z: of 3 voters 1 answered this replica, and 2 \
              are needed"
         );
-        assert!(!store(&mut conditions, &outage(0, 60)));
+        assert!(!store(&mut member, &outage(0, 60)));
         assert!(
-            !store(&mut conditions, &outage(5, 58)),
+            !store(&mut member, &outage(5, 58)),
             "another replica saw the same one"
         );
-        assert!(store(&mut conditions, &outage(100, 130)));
-        assert_eq!(conditions.len(), 1);
+        assert!(store(&mut member, &outage(100, 130)));
+        assert_eq!(member.conditions.len(), 1);
+    }
+
+    #[test]
+    fn an_outage_from_before_a_member_came_is_not_stored_in_its_record() {
+        let joined = Timestamp::try_from(outage(0, 90).until).unwrap();
+        let mut member = Member {
+            joined_at: Some(time::to_proto(joined)),
+            ..Member::default()
+        };
+        assert!(!store(&mut member, &outage(0, 60)));
+        assert!(store(&mut member, &outage(60, 120)), "it came meanwhile");
     }
 }

@@ -1,5 +1,7 @@
 //! Where membership stands in a term, and what can happen next.
 
+use std::time::Instant;
+
 use futures::future::BoxFuture;
 
 use super::execute::Outcome;
@@ -18,6 +20,8 @@ pub enum Phase {
     /// A step is taken.
     Acting {
         step: Step,
+        /// When it was begun: nothing of it was sent before.
+        begun: Instant,
         membership: Box<Membership>,
         executing: BoxFuture<'static, Outcome>,
         /// The survey that follows an intent, begun together with it.

@@ -272,7 +272,8 @@ impl Reporter {
                 (_, Reason::LearnerNotStarted | Reason::LearnerNotInSync) => ("learner", "voter"),
                 (Subject::Member(id), _) => (kind(membership, *id), "none"),
             };
-            let moves = matches!(reason, Reason::AddressUnproven | Reason::PeerMismatch);
+            let moves = matches!(reason, Reason::AddressUnproven | Reason::PeerMismatch)
+                || matches!(subject, Subject::Member(id) if membership.member(*id).is_some_and(is_moving));
             let note = match moves {
                 true => format!("the move of node {node} is not done, {reason}: {message}"),
                 false => {
@@ -285,6 +286,11 @@ impl Reporter {
         let now = blocked.iter().map(|one| (one.subject.clone(), one.reason));
         self.blocked = now.collect();
     }
+}
+
+/// Whether what is in the way of a change of this member is in the way of its move: it keeps its role.
+fn is_moving(member: &Member) -> bool {
+    member.readdress().is_some() && member.cause().is_none()
 }
 
 fn kind(membership: &Membership, id: MemberId) -> &'static str {
@@ -312,6 +318,7 @@ fn gauge(count: usize) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::etcd::members::Listener;
     use crate::proto::removal::Cause;
     use crate::roles::membership::tests::fixtures::{surveyed, voter};
 
@@ -323,6 +330,26 @@ mod tests {
         let (from, to) = change;
         let change = RoleChange { from, to, result };
         reporter.metrics.role_transitions.get_or_create(&change).get()
+    }
+
+    #[test]
+    fn a_move_that_waits_changes_no_role_whatever_it_waits_for() {
+        let mut reporter = reporter();
+        let membership = surveyed(vec![voter(1), voter(2).moving(Listener::Absent)]);
+        for reason in [
+            Reason::QuorumRisk,
+            Reason::PeerUnreachable,
+            Reason::AddressUnproven,
+        ] {
+            let subject = Subject::Member(MemberId(2));
+            reporter.blocked(&membership, &[Blocked::new(subject, "n2", reason, "it waits")]);
+        }
+        assert_eq!(counted(&reporter, ("voter", "none"), "blocked"), 0);
+        let leaving = surveyed(vec![voter(1), voter(2).demoted().moving(Listener::Absent)]);
+        let subject = Subject::Member(MemberId(2));
+        let blocked = Blocked::new(subject, "n2", Reason::QuorumRisk, "it waits");
+        reporter.blocked(&leaving, &[blocked]);
+        assert_eq!(counted(&reporter, ("voter", "none"), "blocked"), 1);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tracing::{debug, warn};
 use super::RoleController;
 use super::actions::{Context, failpoints};
 use super::conditions::conditions;
-use super::execute::{NotDone, Outcome, execute};
+use super::execute::{NotDone, Outcome, Unpaused, execute};
 use super::outage;
 use super::phase::{Event, Phase};
 use super::probes::Probes;
@@ -65,6 +65,8 @@ pub struct TermState<'c> {
     sightings: Sightings,
     /// The resumptions of roles that the surveys know of.
     resumptions: u64,
+    /// When the intent was sent that was committed last, with the proof that roles were not paused.
+    proven: Option<Instant>,
     /// Superseded surveys, polled to completion so that no request for a status is pending when a member is removed.
     superseded: FuturesUnordered<BoxFuture<'static, ()>>,
     outages: watch::Receiver<Option<Outage>>,
@@ -94,6 +96,7 @@ impl<'c> TermState<'c> {
             reporter: Reporter::new(store.etcd.metrics().clone(), notices.clone()),
             sightings: Sightings::new(Instant::now()),
             resumptions: 0,
+            proven: None,
             superseded: FuturesUnordered::new(),
             outages: store.etcd.last_outage(),
             outage: None,
@@ -176,6 +179,7 @@ impl<'c> TermState<'c> {
         let phase = std::mem::replace(&mut self.phase, Phase::Idle);
         let Phase::Acting {
             step,
+            begun,
             membership,
             next_survey,
             ..
@@ -192,6 +196,9 @@ impl<'c> TermState<'c> {
         match outcome {
             Ok(revision) => {
                 self.written = self.written.max(revision.unwrap_or_default());
+                if step.is_intent() {
+                    self.proven = Some(begun);
+                }
                 self.schedule.unreadable_no_more();
                 if ends_failures(&step) {
                     self.schedule.succeeded(&step.subject());
@@ -368,23 +375,26 @@ impl<'c> TermState<'c> {
         };
         debug!("{step}");
         // The call that follows an intent is decided from answers that were requested no earlier than the intent.
-        let next_survey = match &step {
-            Step::DecideRemoval(id, _) => Some(self.begin_survey(Some(*id))),
-            Step::DecidePromotion(_) | Step::DecideAdd(_) | Step::DecideReaddress { .. } => {
-                Some(self.begin_survey(None))
-            }
+        let removed = match &step {
+            Step::DecideRemoval(id, _) => Some(*id),
             _ => None,
         };
+        let next_survey = step.is_intent().then(|| self.begin_survey(removed));
+        let decided = Unpaused {
+            last_pause: self.index.last_pause(),
+            proven: self.proven,
+        };
         let (before, after) = failpoints(&step);
-        let (store, fence, last_pause) = (store.clone(), fence.clone(), self.index.last_pause());
+        let (store, fence) = (store.clone(), fence.clone());
         let executing = async move {
             failpoint::pause_at(before).await;
-            let outcome = execute(&store, &fence, action, last_pause).await;
+            let outcome = execute(&store, &fence, action, decided).await;
             failpoint::abort_at(after);
             outcome
         };
         let acting = Phase::Acting {
             step,
+            begun: Instant::now(),
             membership: Box::new(membership),
             executing: Box::pin(executing),
             next_survey,

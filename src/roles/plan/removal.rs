@@ -222,7 +222,7 @@ fn late(membership: &Membership, member: &Member, limits: &Limits) -> Option<Cau
         return None;
     }
     let (cause, receiving) = match member.has_started() {
-        true => (Cause::Stalled, Limits::snapshot_time(membership.db_size()?)),
+        true => (Cause::Stalled, Limits::snapshot_time(membership.db_size())),
         false => (Cause::NeverStarted, Duration::ZERO),
     };
     (member.idle >= limits.learner_timeout + receiving).then_some(cause)

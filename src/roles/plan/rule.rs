@@ -36,10 +36,14 @@ pub struct Limits {
 /// The bytes a second at which a snapshot arrives at the least, for the limit of a learner.
 const SNAPSHOT_RATE: u64 = 5_000_000;
 
+/// The most data in bytes that etcd's documents advise.
+const MOST_DATA: u64 = 8 << 30;
+
 impl Limits {
-    /// How long a snapshot of so much data may take.
-    pub(super) fn snapshot_time(bytes: u64) -> Duration {
-        Duration::from_secs(bytes / SNAPSHOT_RATE)
+    /// How long a snapshot of so much data may take. Where no voter says how much it has, as one that leaves is not asked, it
+    /// may be as much as etcd is made for.
+    pub(super) fn snapshot_time(bytes: Option<u64>) -> Duration {
+        Duration::from_secs(bytes.unwrap_or(MOST_DATA) / SNAPSHOT_RATE)
     }
 }
 

@@ -142,6 +142,17 @@ impl Step {
         )
     }
 
+    /// Whether the step commits an intent, which a call follows (INV-3).
+    pub fn is_intent(&self) -> bool {
+        matches!(
+            self,
+            Self::DecideRemoval(..)
+                | Self::DecidePromotion(_)
+                | Self::DecideAdd(_)
+                | Self::DecideReaddress { .. }
+        )
+    }
+
     /// The member or join that the step is about.
     pub fn subject(&self) -> Subject {
         match self {

@@ -1,6 +1,7 @@
 //! Members that stay, are promoted and are removed, one situation a test.
 
 use super::*;
+use crate::etcd::members::{Inquiry, NotAsked};
 
 const M1: MemberId = MemberId(1);
 const M2: MemberId = MemberId(2);
@@ -230,6 +231,19 @@ fn a_learner_that_was_started_has_the_time_that_a_snapshot_of_the_data_takes_as_
         never,
         "it receives nothing"
     );
+}
+
+/// A voter whose removal is decided is not asked how much data it has; the learner takes the one place of learners all the same.
+#[test]
+fn a_learner_has_the_time_for_the_most_data_where_no_voter_says_how_much_it_has() {
+    let idle = |seconds| {
+        let mut leaving = voter(1).node_missing().leaving(Cause::Demoted).quiet();
+        leaving.evidence.status = Inquiry::NotAsked(NotAsked::Leaving);
+        step(&surveyed(vec![leaving, voter(2).learner().down().idle(seconds)]))
+    };
+    assert_eq!(idle(600 + 1716), None);
+    let stalled = Some(Step::DecideRemoval(M2, Cause::Stalled));
+    assert_eq!(idle(600 + 1717), stalled);
 }
 
 /// INV-12

@@ -1,0 +1,83 @@
+//! What lies between the request to demote a node and its role: requests, one after the other.
+
+use std::time::{Duration, Instant};
+
+use quorate::etcd::{KeyRange, Revision, Watched, Watcher};
+use quorate::proto::Role;
+use quorate::roles::controller::Settings;
+use quorate::store::Store;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::crashes::FLAGS;
+use super::leader::Leader;
+use super::world::{LONG, World, name};
+use crate::support::client::connect_to;
+use crate::support::proxy::{Network, Proxy};
+use crate::support::wait::{SOON, eventually, same};
+
+/// How long the way is that a leader has to each member. It is so long that nothing else counts, and so short that the proof in
+/// an intent, that roles are not paused, does for the call that follows it.
+const WAY: Duration = Duration::from_millis(350);
+
+/// Has clients reach each member through a proxy, and the test itself without one.
+async fn behind_proxies(world: &mut World) -> Vec<Proxy> {
+    let mut proxies = Vec::new();
+    for index in 0..world.etcd.members.len() {
+        proxies.push(world.etcd.behind_proxy(index).await);
+    }
+    let members = world.etcd.members.iter();
+    world.store.etcd = connect_to(members.map(|member| member.client_url.clone()).collect()).await;
+    let mut urls: Vec<String> = proxies.iter().map(Proxy::url).collect();
+    urls.sort();
+    eventually(LONG, "the proxies' addresses are known", async || {
+        let members = world.list().await.members;
+        let mut listed: Vec<String> = members
+            .into_iter()
+            .flat_map(|member| member.client_urls)
+            .collect();
+        listed.sort();
+        same(listed, urls.clone())
+    })
+    .await;
+    proxies
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn between_the_request_to_demote_a_node_and_its_role_lie_seven_requests() {
+    let mut world = World::start_with(3, &FLAGS).await;
+    let proxies = behind_proxies(&mut world).await;
+    // Its leadership is not moved, and the way to the first one stays.
+    let victim = match world.raft_leader().await.as_str() {
+        "etcd-3" => "etcd-2",
+        _ => "etcd-3",
+    };
+    let keys = world.store.keys.clone();
+    let far = Store {
+        etcd: connect_to(vec![proxies[0].url()]).await,
+        keys: keys.clone(),
+    };
+    let leader = Leader::elect_on(far, Settings::default(), JoinSet::new()).await;
+    leader
+        .wait_metric("quorate_members{kind=\"voter\",health=\"healthy\"}", 3.0)
+        .await;
+    for proxy in &proxies {
+        proxy.set(Network::Delays(WAY));
+    }
+    let requested = Instant::now();
+    let Revision(at) = world.demote(victim).await;
+    let node = KeyRange::key(keys.node(&name(victim)));
+    let mut changed = Watcher::new(&world.store.etcd, node, Revision(at + 1));
+    let change = timeout(SOON, changed.next()).await.expect("the node changes");
+    let took = requested.elapsed();
+    assert!(matches!(change, Watched::Events(_)), "{change:?}");
+    assert_eq!(world.role(victim).await, Role::Worker);
+    // The news of the request; a read and a list; the intent, and beside it a read and a list; the removal; the list of another
+    // voter; the result. Each list is asked for once more after 50 ms without an answer; the rest is for a busy machine.
+    let ways = took.as_secs_f64() / WAY.as_secs_f64();
+    assert!((14.0..15.9).contains(&ways), "{ways} times the way to etcd");
+    for proxy in &proxies {
+        proxy.set(Network::Passes);
+    }
+    leader.resign().await;
+}
