@@ -16,6 +16,7 @@ fn main() -> std::io::Result<()> {
                 "proto/quorate/v1/object.proto",
                 "proto/quorate/v1/node.proto",
                 "proto/quorate/v1/member.proto",
+                "proto/quorate/v1/identity.proto",
                 "proto/quorate/v1/service.proto",
                 "proto/quorate/v1/volume.proto",
             ],

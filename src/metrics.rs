@@ -100,7 +100,8 @@ pub struct AlarmKind {
 /// A single label `state`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct State {
-    /// `creating`, `created`, `deleting`, `malformed`
+    /// Of a volume `creating`, `created`, `deleting`, `malformed`; of a certificate `pending`, `issued`, `failed`, `rotate`,
+    /// `malformed`
     pub state: &'static str,
 }
 
@@ -203,6 +204,10 @@ metrics! {
     roles_paused: Gauge,
     /// Records of removed nodes.
     removed_nodes: Gauge,
+    /// Certificates of nodes by state; counted by the leader, else 0.
+    node_certificates: Family<State, Gauge>,
+    /// Certificates issued to nodes.
+    node_certificates_issued: Counter,
     /// Volumes by state; counted by the leader, else 0.
     volumes: Family<State, Gauge>,
     /// Volumes that wait for their plugin to have room for a step.
@@ -274,6 +279,9 @@ fn start_series(metrics: &Metrics) {
             drop(metrics.role_transitions.get_or_create(&change));
         }
     }
+    for state in ["pending", "issued", "failed", "rotate", "malformed"] {
+        drop(metrics.node_certificates.get_or_create(&State { state }));
+    }
     for kind in ["NOSPACE", "CORRUPT"] {
         drop(metrics.etcd_alarms.get_or_create(&AlarmKind { kind }));
     }
@@ -314,10 +322,8 @@ mod tests {
     #[test]
     fn every_metric_has_its_published_name() {
         let metrics = Metrics::new("1.2.3");
-        metrics
-            .watch_restarts
-            .get_or_create(&Reason { reason: "compacted" })
-            .inc();
+        let compacted = Reason { reason: "compacted" };
+        metrics.watch_restarts.get_or_create(&compacted).inc();
         metrics
             .resources
             .get_or_create(&Outcome { result: "applied" })
@@ -353,6 +359,8 @@ mod tests {
         metrics.volumes.get_or_create(&created).set(4);
         let text = metrics.encode();
         for line in [
+            "quorate_node_certificates{state=\"pending\"} 0",
+            "quorate_node_certificates_issued_total 0",
             "quorate_volumes{state=\"created\"} 4",
             "quorate_volume_queue_depth 0",
             "quorate_volume_retries_total 0",

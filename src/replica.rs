@@ -20,6 +20,7 @@ use crate::gate::plan::BundleVersions;
 use crate::gate::registration::{Registered, Registrant, keep_registered};
 use crate::gate::releases::Releases;
 use crate::gate::watch_nodes::watch_nodes;
+use crate::identity::controller::{self as identity, Certifier};
 use crate::kube::events::Events;
 use crate::retry::Delays;
 use crate::roles::controller::{self as roles, RoleController};
@@ -61,6 +62,8 @@ pub struct Settings {
     pub roles: roles::Settings,
     /// The waits of the volumes.
     pub volumes: volumes::Times,
+    /// How nodes get certificates; `None` if they get none.
+    pub certificates: Option<identity::Settings>,
 }
 
 /// A part of the replica ended, which none should before the stop.
@@ -337,9 +340,18 @@ where
             store: self.store.clone(),
             fence: fence.clone(),
             times: self.settings.volumes,
-            notices,
+            notices: notices.clone(),
         };
         tasks.spawn(volumes.run());
+        if let Some(settings) = &self.settings.certificates {
+            let certifier = Certifier {
+                store: self.store.clone(),
+                fence: fence.clone(),
+                notices,
+                settings: settings.clone(),
+            };
+            tasks.spawn(certifier.run());
+        }
         // Ends the term, as the end of any of its tasks does.
         let rights = self.rights();
         tasks.spawn(async move { rights.revoked().await });

@@ -10,8 +10,10 @@ use clap::{Parser, Subcommand};
 
 use crate::lines;
 
+pub mod accept;
 pub mod bundle;
 pub mod ca;
+pub mod certificate;
 pub mod commit;
 pub mod companion;
 pub mod completions;
@@ -28,6 +30,7 @@ pub mod roles;
 pub mod run;
 pub mod signals;
 pub mod status;
+pub mod token;
 pub mod volumes;
 pub mod wait;
 pub mod wait_ready;
@@ -105,6 +108,12 @@ pub enum Command {
     Inventory(inventory::InventoryArgs),
     /// Make the authorities of a cluster, and certificates for etcd
     Ca(ca::CaArgs),
+    /// Make, show and check the tokens to join with
+    Token(token::TokenArgs),
+    /// Accept nodes, which then get certificates
+    Accept(accept::AcceptArgs),
+    /// Have the certificate of a node replaced
+    Certificate(certificate::CertificateArgs),
     /// Print a shell's completion script
     Completions(completions::CompletionsArgs),
 }
@@ -137,6 +146,9 @@ pub fn main() -> ExitCode {
         Command::Bundle(args) => bundle::run(args, &etcd).await,
         Command::Inventory(args) => inventory::run(args, &etcd).await,
         Command::Ca(args) => ca::run(args),
+        Command::Token(args) => token::run(args, &etcd).await,
+        Command::Accept(args) => accept::run(args, &etcd).await,
+        Command::Certificate(args) => certificate::run(args, &etcd).await,
         Command::Completions(args) => completions::run(args),
     })
 }

@@ -54,10 +54,14 @@ pub async fn run(args: WaitReadyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             .unwrap_or(builtin.min_reconciler_release),
     };
     if requirements.min_reconciler > requirements.release {
-        return Err(Failure::usage(format!(
+        let failure = Failure::usage(format!(
             "--min-reconciler-release {} is above --release {}: no state can admit it",
             requirements.min_reconciler, requirements.release
-        )));
+        ));
+        return Err(match args.min_reconciler_release {
+            Some(_) => failure,
+            None => failure.hint("that is what this program needs; say what the other release needs as well"),
+        });
     }
     // A stdout that is closed, full or not read is no failure: the exit code is the answer, in time.
     let shown = Lines::to(std::io::stdout());

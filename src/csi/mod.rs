@@ -20,6 +20,7 @@ mod connection;
 mod convert;
 mod endpoint;
 mod error;
+mod handshake;
 mod id;
 mod plugin;
 mod request;

@@ -45,6 +45,11 @@ impl Etcd {
         })
     }
 
+    /// The id of the cluster; `None` if every answer so far came through a proxy that leaves it out.
+    pub fn cluster_id(&self) -> Option<ClusterId> {
+        self.0.store.identity().cluster()
+    }
+
     /// Judges the clusters that answered at the endpoints.
     pub(super) fn judge_clusters(&self, asked: usize, answered: impl IntoIterator<Item = ClusterId>) {
         let judged = self.0.store.identity().judge(asked, answered);

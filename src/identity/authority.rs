@@ -8,10 +8,10 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     PublicKeyData,
 };
-use ring::digest;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::NotMade;
+use super::digest::{base32, sha256};
 use super::validity::{BACKDATED, at};
 
 /// How long a new authority is valid.
@@ -85,22 +85,99 @@ pub enum Unusable {
     NotYetValid(Timestamp),
 }
 
-/// An authority that can sign.
-pub struct Authority {
-    pub(super) issuer: Issuer<'static, KeyPair>,
+/// SHA-256 of the certificate of an authority (DER): what a join token names. Prints in base32 (RFC 4648, lower case, no
+/// padding).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AuthorityDigest(pub [u8; 32]);
+
+impl fmt::Display for AuthorityDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&base32(&self.0))
+    }
+}
+
+/// The certificate of an authority, without the key: all of it is public.
+#[derive(Debug)]
+pub struct AuthorityCertificate {
+    own: Pem,
+    public_key: Vec<u8>,
     certificates_pem: String,
     intermediates_pem: String,
-    digest: String,
+    digest: AuthorityDigest,
     not_before: Timestamp,
     not_after: Timestamp,
     subject: String,
 }
 
+impl AuthorityCertificate {
+    /// Reads it from PEM, followed by those above it.
+    ///
+    /// # Errors
+    /// The first reason why nothing can be signed with it, whatever its key.
+    pub fn read(certificates: &[u8], now: Timestamp) -> Result<Self, Unusable> {
+        let chain: Vec<Pem> = pem::parse_many(certificates)
+            .map_err(|error| Unusable::Certificate(error.to_string()))?
+            .into_iter()
+            .filter(|block| block.tag() == "CERTIFICATE")
+            .collect();
+        let own = chain.first().ok_or(Unusable::NoCertificate)?;
+        let (_, certificate) =
+            X509Certificate::from_der(own.contents()).map_err(|error| unreadable(&error))?;
+        let signs = match certificate.key_usage() {
+            Ok(usage) => usage.is_none_or(|usage| usage.value.key_cert_sign()),
+            Err(error) => return Err(unreadable(&error)),
+        };
+        if !certificate.is_ca() || !signs {
+            return Err(Unusable::NotAnAuthority);
+        }
+        let moment = |time: x509_parser::time::ASN1Time| {
+            Timestamp::from_second(time.timestamp()).map_err(|error| unreadable(&error))
+        };
+        let not_before = moment(certificate.validity().not_before)?;
+        let not_after = moment(certificate.validity().not_after)?;
+        if now < not_before {
+            return Err(Unusable::NotYetValid(not_before));
+        }
+        if not_after.duration_since(now) < LEAST_LEFT {
+            return Err(Unusable::EndsSoon(not_after));
+        }
+        Ok(Self {
+            public_key: certificate.public_key().subject_public_key.as_ref().to_vec(),
+            certificates_pem: String::from_utf8_lossy(certificates).into_owned(),
+            intermediates_pem: chain
+                .iter()
+                .filter(|block| !is_self_signed(block.contents()))
+                .map(pem::encode)
+                .collect(),
+            digest: AuthorityDigest(sha256(own.contents())),
+            not_before,
+            not_after,
+            subject: certificate.subject().to_string(),
+            own: own.clone(),
+        })
+    }
+
+    /// What a join token names.
+    pub fn digest(&self) -> AuthorityDigest {
+        self.digest
+    }
+}
+
+fn unreadable(error: &dyn fmt::Display) -> Unusable {
+    Unusable::Certificate(error.to_string())
+}
+
+/// An authority that can sign.
+pub struct Authority {
+    pub(super) issuer: Issuer<'static, KeyPair>,
+    certificate: AuthorityCertificate,
+}
+
 impl fmt::Debug for Authority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Authority")
-            .field("subject", &self.subject)
-            .field("not_after", &self.not_after)
+            .field("subject", &self.certificate.subject)
+            .field("not_after", &self.certificate.not_after)
             .finish_non_exhaustive()
     }
 }
@@ -131,92 +208,47 @@ impl Authority {
     /// # Errors
     /// The first reason why it cannot sign.
     pub fn read(certificates: &[u8], key: &[u8], now: Timestamp) -> Result<Self, Unusable> {
-        let chain: Vec<Pem> = pem::parse_many(certificates)
-            .map_err(|error| Unusable::Certificate(error.to_string()))?
-            .into_iter()
-            .filter(|block| block.tag() == "CERTIFICATE")
-            .collect();
-        let own = chain.first().ok_or(Unusable::NoCertificate)?;
-        let unreadable = |error: &dyn fmt::Display| Unusable::Certificate(error.to_string());
-        let (_, certificate) =
-            X509Certificate::from_der(own.contents()).map_err(|error| unreadable(&error))?;
-        let signs = match certificate.key_usage() {
-            Ok(usage) => usage.is_none_or(|usage| usage.value.key_cert_sign()),
-            Err(error) => return Err(unreadable(&error)),
-        };
-        if !certificate.is_ca() || !signs {
-            return Err(Unusable::NotAnAuthority);
-        }
+        let certificate = AuthorityCertificate::read(certificates, now)?;
         let key = str::from_utf8(key).map_err(|_| Unusable::Key)?;
         let key = KeyPair::from_pem(key).map_err(|_| Unusable::Key)?;
-        if key.der_bytes() != certificate.public_key().subject_public_key.as_ref() {
+        if key.der_bytes() != certificate.public_key {
             return Err(Unusable::OtherKey);
         }
-        let moment = |time: x509_parser::time::ASN1Time| {
-            Timestamp::from_second(time.timestamp()).map_err(|error| unreadable(&error))
-        };
-        let not_before = moment(certificate.validity().not_before)?;
-        let not_after = moment(certificate.validity().not_after)?;
-        if now < not_before {
-            return Err(Unusable::NotYetValid(not_before));
-        }
-        if not_after.duration_since(now) < LEAST_LEFT {
-            return Err(Unusable::EndsSoon(not_after));
-        }
-        let subject = certificate.subject().to_string();
-        let issuer = Issuer::from_ca_cert_pem(&pem::encode(own), key).map_err(|error| unreadable(&error))?;
-        Ok(Self {
-            issuer,
-            certificates_pem: String::from_utf8_lossy(certificates).into_owned(),
-            digest: digest_of(own.contents()),
-            intermediates_pem: chain
-                .iter()
-                .filter(|block| !is_self_signed(block.contents()))
-                .map(pem::encode)
-                .collect(),
-            not_before,
-            not_after,
-            subject,
-        })
+        let own = pem::encode(&certificate.own);
+        let issuer = Issuer::from_ca_cert_pem(&own, key).map_err(|error| unreadable(&error))?;
+        Ok(Self { issuer, certificate })
     }
 
     /// What those who trust it read: its certificate and those above it, in PEM.
     pub fn certificates_pem(&self) -> &str {
-        &self.certificates_pem
+        &self.certificate.certificates_pem
     }
 
     /// The certificates that a leaf brings along: those of the authorities between the leaf and a self-signed one, which a peer
     /// must have already. In PEM.
     pub(super) fn intermediates_pem(&self) -> &str {
-        &self.intermediates_pem
+        &self.certificate.intermediates_pem
     }
 
     /// Its subject, as OpenSSL writes it: `CN=quorate node authority`.
     pub fn subject(&self) -> &str {
-        &self.subject
+        &self.certificate.subject
     }
 
     /// From when it is valid.
     pub fn not_before(&self) -> Timestamp {
-        self.not_before
+        self.certificate.not_before
     }
 
     /// Until when it is valid.
     pub fn not_after(&self) -> Timestamp {
-        self.not_after
+        self.certificate.not_after
     }
 
-    /// SHA-256 of its own certificate (DER), in base32 (RFC 4648, lower case, no padding): what a join token names.
-    pub fn digest(&self) -> &str {
-        &self.digest
+    /// What a join token names.
+    pub fn digest(&self) -> AuthorityDigest {
+        self.certificate.digest()
     }
-}
-
-fn digest_of(certificate: &[u8]) -> String {
-    let digest = digest::digest(&digest::SHA256, certificate);
-    data_encoding::BASE32_NOPAD
-        .encode(digest.as_ref())
-        .to_ascii_lowercase()
 }
 
 fn is_self_signed(certificate: &[u8]) -> bool {
@@ -237,7 +269,7 @@ mod tests {
         let (made, key) = Authority::create(AuthorityKind::Node, now()).unwrap();
         let read = Authority::read(made.certificates_pem().as_bytes(), key.as_bytes(), now()).unwrap();
         assert_eq!(read.digest(), made.digest());
-        assert_eq!(read.digest().len(), 52, "{}", read.digest());
+        assert_eq!(read.digest().to_string().len(), 52, "{}", read.digest());
         assert_eq!(read.subject(), "CN=quorate node authority");
         assert_eq!(read.not_before(), now() - BACKDATED);
         assert_eq!(read.not_after(), now() + AUTHORITY_LIFE);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use super::authority::{Authority, AuthorityKind, Unusable};
+use super::authority::{Authority, AuthorityCertificate, AuthorityKind, Unusable};
 
 /// The authorities that sign.
 pub const CURRENT: &str = "current";
@@ -87,16 +87,31 @@ pub fn create(directory: &Path, files: &[(&str, &str)]) -> Result<PathBuf, Direc
 /// # Errors
 /// If a file of it cannot be read, or the authority cannot sign.
 pub fn read(directory: &Path, kind: AuthorityKind, now: Timestamp) -> Result<Authority, DirectoryError> {
-    let read = |name: &str| {
-        let path = directory.join(CURRENT).join(name);
-        match fs::read(&path) {
-            Ok(content) => Ok((path, content)),
-            Err(source) => Err(DirectoryError::Read { path, source }),
-        }
-    };
-    let (path, certificates) = read(kind.certificate_file())?;
-    let (_, key) = read(kind.key_file())?;
+    let (path, certificates) = read_file(directory, kind.certificate_file())?;
+    let (_, key) = read_file(directory, kind.key_file())?;
     Authority::read(&certificates, &key, now).map_err(|unusable| DirectoryError::Unusable { path, unusable })
+}
+
+/// Reads the certificate of an authority of a directory, which need not have the key.
+///
+/// # Errors
+/// If the file cannot be read, or nothing can be signed with the certificate.
+pub fn read_certificate(
+    directory: &Path,
+    kind: AuthorityKind,
+    now: Timestamp,
+) -> Result<AuthorityCertificate, DirectoryError> {
+    let (path, certificates) = read_file(directory, kind.certificate_file())?;
+    AuthorityCertificate::read(&certificates, now)
+        .map_err(|unusable| DirectoryError::Unusable { path, unusable })
+}
+
+fn read_file(directory: &Path, name: &str) -> Result<(PathBuf, Vec<u8>), DirectoryError> {
+    let path = directory.join(CURRENT).join(name);
+    match fs::read(&path) {
+        Ok(content) => Ok((path, content)),
+        Err(source) => Err(DirectoryError::Read { path, source }),
+    }
 }
 
 /// Writes a file that only its owner may read. A file that exists is replaced at once: a reader sees the old content or the
@@ -166,6 +181,9 @@ mod tests {
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&home.join(CURRENT)), 0o700);
         assert_eq!(mode(&home.join(CURRENT).join("node-ca.key")), 0o600);
+        fs::remove_file(home.join(CURRENT).join("node-ca.key")).unwrap();
+        let public = read_certificate(&home, AuthorityKind::Node, now()).unwrap();
+        assert_eq!(public.digest(), made.digest(), "it takes no key");
         let left: Vec<_> = fs::read_dir(&home).unwrap().collect();
         assert_eq!(left.len(), 1, "nothing unfinished stays: {left:?}");
     }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use jiff::{SignedDuration, Timestamp};
-use rcgen::{ExtendedKeyUsagePurpose, SanType};
+use rcgen::{DnType, ExtendedKeyUsagePurpose, SanType};
 
 use super::NotMade;
 use super::authority::Authority;
@@ -86,7 +86,7 @@ pub fn member(
         }
     }
     let holder = Holder {
-        common_name: MEMBER,
+        subject: vec![(DnType::CommonName, MEMBER)],
         usages: vec![
             ExtendedKeyUsagePurpose::ServerAuth,
             ExtendedKeyUsagePurpose::ClientAuth,
@@ -107,7 +107,7 @@ pub fn client(
     now: Timestamp,
 ) -> Result<Issued, NotMade> {
     let holder = Holder {
-        common_name,
+        subject: vec![(DnType::CommonName, common_name)],
         usages: vec![ExtendedKeyUsagePurpose::ClientAuth],
         names: Vec::new(),
     };

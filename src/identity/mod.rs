@@ -1,15 +1,25 @@
-//! The two authorities of a cluster, and the certificates that they issue without a server.
+//! The two authorities of a cluster, the certificates that they issue without a server, and the tokens to join with.
 //!
 //! The *node authority* signs what agents and the control port show, the *etcd authority* what etcd and its clients show. They
 //! are two, so that a certificate of a node never passes at etcd.
 
 pub mod authority;
+pub mod controller;
+mod digest;
 pub mod directory;
 pub mod etcd;
+mod index;
 pub mod issue;
+pub mod node;
+mod plan;
+mod record;
+mod recorded_node;
+mod request;
+pub mod token;
 pub mod validity;
 
-pub use authority::{Authority, AuthorityKind, Unusable};
+pub use authority::{Authority, AuthorityCertificate, AuthorityDigest, AuthorityKind, Unusable};
+pub use token::Token;
 
 /// A key or a certificate could not be made: the machine's source of random bits failed, or a name does not fit.
 #[derive(Debug, thiserror::Error)]

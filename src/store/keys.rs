@@ -3,6 +3,7 @@
 use std::fmt;
 
 mod deallocator;
+mod identity;
 mod name;
 mod node;
 mod reconciler;
@@ -11,6 +12,7 @@ mod space;
 mod volumes;
 
 pub use deallocator::DeallocatorKey;
+pub use identity::{CertificationKey, Joiner};
 pub use name::{BadName, BadPrefix, Id, Name, Prefix};
 pub use node::NodeKey;
 pub use reconciler::parse_object;

@@ -10,7 +10,7 @@ use quorate::store::Store;
 use quorate::store::object::mark::Marked;
 
 use super::{Summary, World, attempt, deallocate, deallocating, decide, history, network, service};
-use crate::support::client::requests_so_far;
+use crate::support::client::{failed_so_far, requests_so_far};
 use crate::support::leader::{Leader, store_on};
 use crate::support::proxy::{Network, Proxy};
 use crate::support::wait::{SOON, eventually, same};
@@ -160,7 +160,7 @@ async fn a_list_that_fails_is_not_taken_for_an_empty_one() {
         same(leader.store.etcd.get(b"/e").await.is_err(), true)
     })
     .await;
-    let failed = |leader: &Leader| requests_so_far(&leader.store.etcd, "range", Code::Unavailable);
+    let failed = |leader: &Leader| failed_so_far(&leader.store.etcd, "range");
     let before = failed(&leader);
     deallocate(&mut leader);
     eventually(SOON, "a list fails", async || {

@@ -32,6 +32,7 @@ async fn stand_by(store: &Store, replicas: &mut JoinSet<()>, node: &str) -> Repl
         times: TIMES,
         roles: quorate::roles::controller::Settings::default(),
         volumes: Default::default(),
+        certificates: None,
     };
     let before = store.etcd.count(&candidates(store)).await.unwrap().0;
     let (resources, status) = (Recorder::new(store), ReplicaStatus::default());

@@ -289,7 +289,7 @@ async fn a_replica_that_is_refused_stays_so_while_etcd_is_out_of_reach() {
     let port = world.leader.port;
     let unanswered = async || {
         let page = http::get(port, "/metrics").await.unwrap();
-        metrics::requests_so_far(&page.body, "txn", Code::Unavailable)
+        metrics::failed_so_far(&page.body, "txn")
     };
     let before = unanswered().await;
     world.proxy.set(Network::Resets);

@@ -210,6 +210,7 @@ async fn a_stop_is_never_taken_for_the_failure_of_a_part() {
         times: TIMES,
         roles: quorate::roles::controller::Settings::default(),
         volumes: Default::default(),
+        certificates: None,
     };
     for round in 0..40 {
         let (status, stop) = (ReplicaStatus::default(), CancellationToken::new());

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use quorate::etcd::{Class, ConnectError, Etcd, KeyRange, Revision, StoreLost, Txn, Witness};
 use quorate::gate::{Requirements, wait_ready};
-use quorate::grpc_code::Code;
 use quorate::metrics::Metrics;
 use quorate::prelude::{Release, elect};
 use quorate::store::{Follower, Update};
@@ -15,7 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use super::following;
 use crate::support::client::{
-    commit, config, connect, connect_to, connect_with, metric, put, requests_so_far, store,
+    commit, config, connect, connect_to, connect_with, failed_so_far, metric, put, store,
 };
 use crate::support::etcd::{READS_BEGUN, TestEtcd};
 use crate::support::proxy::{Network, Proxy};
@@ -228,7 +227,7 @@ async fn a_list_that_is_read_while_etcd_is_restored_begins_again() {
     let restored = connect(&etcd).await;
     write_two_pages(&restored, "after").await;
     fill(&restored, 20).await;
-    let failed = || requests_so_far(&client, "range", Code::Unavailable);
+    let failed = || failed_so_far(&client, "range");
     let before = failed();
     tokio::select! {
         update = follower.next() => panic!("{update:?} through a network that resets"),

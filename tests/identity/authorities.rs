@@ -4,28 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use tempfile::TempDir;
-
-use crate::support::quorate::{Finished, quorate, quorate_with};
-
-fn home() -> TempDir {
-    tempfile::Builder::new()
-        .prefix("quorate-test-")
-        .tempdir()
-        .unwrap()
-}
-
-/// Runs `quorate ca …`.
-async fn ca(args: &[&str]) -> Finished {
-    quorate(["ca"].iter().chain(args)).await
-}
-
-/// A directory with new authorities.
-async fn authorities(home: &TempDir) -> String {
-    let directory = home.path().join("ca").display().to_string();
-    ca(&["init", "-o", &directory]).await.expect_done();
-    directory
-}
+use super::{authorities, ca, home};
+use crate::support::quorate::quorate_with;
 
 fn files(directory: &Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(directory)

@@ -1,3 +1,28 @@
-//! Authorities and certificates, with the real program.
+//! Authorities, certificates and join tokens, with the real program.
 
 mod authorities;
+mod certificates;
+mod tokens;
+
+use tempfile::TempDir;
+
+use crate::support::quorate::{Finished, quorate};
+
+fn home() -> TempDir {
+    tempfile::Builder::new()
+        .prefix("quorate-test-")
+        .tempdir()
+        .unwrap()
+}
+
+/// Runs `quorate ca …`.
+async fn ca(args: &[&str]) -> Finished {
+    quorate(["ca"].iter().chain(args)).await
+}
+
+/// A directory with new authorities.
+async fn authorities(home: &TempDir) -> String {
+    let directory = home.path().join("ca").display().to_string();
+    ca(&["init", "-o", &directory]).await.expect_done();
+    directory
+}

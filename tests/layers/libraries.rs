@@ -3,7 +3,7 @@
 use super::source::{Files, Token, lies_in};
 
 /// Where the product names its dependencies. Those without a place are like Rust's own words, and named anywhere.
-const PLACES: [(&str, &[&str]); 36] = [
+const PLACES: [(&str, &[&str]); 37] = [
     ("axum", &["src/serve"]),
     ("backoff", &["src/retry"]),
     ("clap", &["src/cli"]),
@@ -46,6 +46,7 @@ const PLACES: [(&str, &[&str]); 36] = [
     ("serde_json", &[]),
     ("serde_saphyr", &["src/resources", "src/store/object"]),
     ("strsim", &["src/store/object"]),
+    ("subtle", &["src/identity"]),
     ("thiserror", &[]),
     ("time", &["src/identity"]),
     ("tokio", &[]),

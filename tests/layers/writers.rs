@@ -10,14 +10,16 @@ use super::floors::is_controller;
 use super::source::{Files, Token};
 
 /// The methods of `Keys` that build one key, and the keys as the table names them.
-const KEYS: [(&str, &str); 21] = [
+const KEYS: [(&str, &str); 23] = [
     ("alive", "/alive/<name>"),
+    ("certificate", "/identity/certificates/<node uid>"),
     ("election", "/kubernetes/reconciler/leader/<lease id>"),
     (
         "inventory",
         "/kubernetes/reconciler/inventory/<group>/<kind>/<namespace or _>/<name>",
     ),
     ("join", "/joins/<node>"),
+    ("join_token", "/identity/tokens/<joiner>"),
     ("last_roles_pause", "/pauses/roles-last"),
     ("member", "/members/<member id>"),
     ("network", "/networks/<name>"),

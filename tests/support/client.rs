@@ -123,6 +123,11 @@ pub fn requests_so_far(etcd: &Etcd, operation: &str, code: Code) -> f64 {
     metrics::requests_so_far(&etcd.metrics().encode(), operation, code)
 }
 
+/// How many requests of an operation failed ([`metrics::failed_so_far`]).
+pub fn failed_so_far(etcd: &Etcd, operation: &str) -> f64 {
+    metrics::failed_so_far(&etcd.metrics().encode(), operation)
+}
+
 /// Writes each of these keys, a hundred in a transaction.
 pub async fn put_all(etcd: &Etcd, pairs: impl Iterator<Item = (String, Vec<u8>)>) {
     let pairs: Vec<_> = pairs.collect();

@@ -30,6 +30,21 @@ pub fn requests_so_far(text: &str, operation: &str, code: Code) -> f64 {
     sample(text, &series).unwrap_or(0.0)
 }
 
+/// How many requests of an operation failed. An endpoint that is still in fails a request at once, one that was taken out by the
+/// request's limit: the codes differ.
+pub fn failed_so_far(text: &str, operation: &str) -> f64 {
+    let codes = [
+        Code::Unavailable,
+        Code::DeadlineExceeded,
+        Code::Cancelled,
+        Code::Unknown,
+    ];
+    codes
+        .iter()
+        .map(|code| requests_so_far(text, operation, *code))
+        .sum()
+}
+
 #[test]
 #[should_panic(expected = "no series quorate_watch_restarts_total{reason=\"errors\"}")]
 fn a_label_that_no_series_has_is_an_error() {

@@ -32,10 +32,10 @@ enum Command {
 
 /// The directory that `quorate ca init` has written.
 #[derive(Args, Debug)]
-struct CaDir {
+pub struct CaDir {
     /// Directory of the authorities
     #[arg(long, value_name = "DIR", env = "QUORATE_CA_DIR")]
-    ca_dir: PathBuf,
+    pub ca_dir: PathBuf,
 }
 
 /// Runs the command.

@@ -57,7 +57,7 @@ fn describe(
     let days = authority.not_after().duration_since(now).as_hours() / DAY;
     shown
         .nested("Subject", authority.subject())
-        .nested("Digest", authority.digest())
+        .nested("Digest", authority.digest().to_string())
         .nested("Valid from", authority.not_before().to_string())
         .nested(
             "Valid until",

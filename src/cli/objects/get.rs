@@ -311,7 +311,8 @@ impl Printer {
     }
 }
 
-fn list_document<'a>(documents: impl Iterator<Item = &'a Value>, revision: i64) -> Value {
+/// The document of a list that was read at this revision.
+pub fn list_document<'a>(documents: impl Iterator<Item = &'a Value>, revision: i64) -> Value {
     let items: Vec<&Value> = documents.collect();
     let metadata = json!({"resourceVersion": revision.to_string()});
     with_header("List", metadata, json!({"items": items}))

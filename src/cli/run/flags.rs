@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use jiff::SignedDuration;
 
 use crate::cli::connection::EtcdArgs;
 use crate::cli::duration::whole_seconds;
@@ -14,6 +15,8 @@ use crate::etcd::Config;
 use crate::failpoint::Pause;
 use crate::gate::controller::Times;
 use crate::gate::plan::BundleVersions;
+use crate::identity::controller as identity;
+use crate::identity::node::LIFE;
 use crate::kube::Limits;
 use crate::kube::events::Pod;
 use crate::replica::{RIGHTS_INTERVAL, Settings, first_trial};
@@ -31,6 +34,9 @@ const LEASE_TTL: RangeInclusive<u64> = 2..=3600;
 
 /// An API server takes 400 requests that are not about reading at a time, from all its clients.
 const MOST_IN_FLIGHT: usize = 200;
+
+/// The life of a certificate of a node, in seconds: an hour to ten years, that of an authority.
+const CERTIFICATE_LIFE: RangeInclusive<u64> = 3600..=315_360_000;
 
 /// How long a member may take to start, in seconds: up to a week.
 const LEARNER_TIMEOUT: RangeInclusive<u64> = 1..=604_800;
@@ -145,6 +151,16 @@ pub struct RunArgs {
     #[arg(long, env = "QUORATE_MAX_VOTERS", value_name = "NUMBER", default_value = "7")]
     max_voters: NonZeroUsize,
 
+    /// Directory of the authorities, as quorate ca init writes it: the leader issues certificates to nodes [default: none
+    /// are issued]
+    #[arg(long, env = "QUORATE_CA_DIR", value_name = "DIR")]
+    ca_dir: Option<PathBuf>,
+
+    /// How long a certificate of a node is valid; at least 1h
+    #[arg(long, env = "QUORATE_NODE_CERT_TTL", value_name = "DURATION", default_value = "2160h",
+          value_parser = whole_seconds(CERTIFICATE_LIFE))]
+    node_cert_ttl: Duration,
+
     #[command(flatten)]
     role_times: RoleTimes,
 
@@ -221,6 +237,10 @@ impl RunArgs {
             volumes: volumes::Times {
                 compare_every: Duration::from_millis(self.volume_compare_interval_ms),
             },
+            certificates: self.ca_dir.clone().map(|ca_dir| identity::Settings {
+                ca_dir,
+                life: SignedDuration::try_from(self.node_cert_ttl).unwrap_or(LIFE),
+            }),
         }
     }
 

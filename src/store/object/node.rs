@@ -10,7 +10,7 @@ use super::fields::{Fault, Fields};
 use super::words::word_of_number;
 use super::{Object, condition};
 use crate::etcd::{MemberId, Revision};
-use crate::proto::node_spec::Availability;
+use crate::proto::node_spec::{Availability, Membership};
 use crate::proto::{CsiNode, Node, NodeSpec, NodeStatus, Role};
 use crate::release::Release;
 
@@ -22,12 +22,19 @@ const AVAILABILITIES: &[(&str, Availability)] = &[
     ("drain", Availability::Drain),
 ];
 
+/// The unset one has no word: it is as accepted.
+const MEMBERSHIPS: &[(&str, Membership)] = &[
+    ("accepted", Membership::Accepted),
+    ("pending", Membership::Pending),
+];
+
 /// What a document says about a node.
 #[derive(Debug, Default)]
 pub struct Manifest {
     desired_role: Option<Role>,
     availability: Option<Availability>,
     out_of_service: Option<bool>,
+    membership: Option<Membership>,
     release: Given<Release>,
     controller: Given<bool>,
     csi: Given<Vec<CsiNode>>,
@@ -72,6 +79,7 @@ impl Appliable for Node {
             manifest.desired_role = spec.one_of("desiredRole", ROLES);
             manifest.availability = spec.one_of("availability", AVAILABILITIES);
             manifest.out_of_service = spec.boolean("outOfService");
+            manifest.membership = spec.one_of("membership", MEMBERSHIPS);
         });
         document.object("status", |status| {
             let release = status.parsed("release", str::parse::<Release>);
@@ -96,6 +104,7 @@ impl Appliable for Node {
                 desired_role: manifest.desired_role.unwrap_or(Role::Worker).into(),
                 availability: manifest.availability.unwrap_or(Availability::Active).into(),
                 out_of_service: manifest.out_of_service.unwrap_or_default(),
+                membership: manifest.membership.unwrap_or_default().into(),
             }),
             // A node becomes a manager by promotion alone, even if it is created as a desired manager.
             status: Some(NodeStatus {
@@ -130,6 +139,11 @@ impl Appliable for Node {
             );
             faults.push(Fault::new("spec.outOfService", message));
         }
+        if manifest.membership.is_none() && spec.membership() == Membership::Pending {
+            let message =
+                format!("missing: node {name} is pending, and leaving the membership out would accept it");
+            faults.push(Fault::new("spec.membership", message));
+        }
         let Some(desired_role) = manifest.desired_role.filter(|_| faults.is_empty()) else {
             return Err(Rejection::Faulty(faults));
         };
@@ -137,6 +151,7 @@ impl Appliable for Node {
         spec.desired_role = desired_role.into();
         spec.availability = manifest.availability.unwrap_or(Availability::Active).into();
         spec.out_of_service = manifest.out_of_service.unwrap_or_default();
+        spec.membership = manifest.membership.unwrap_or_default().into();
         Ok(())
     }
 
@@ -230,6 +245,7 @@ pub fn to_document(node: &Node, mod_revision: Revision, ready: bool, member: Opt
         "desiredRole": given(&role_word(spec.desired_role)),
         "availability": given(&availability_word(spec.availability)),
         "outOfService": given(&spec.out_of_service),
+        "membership": given(&word_of_number(MEMBERSHIPS, spec.membership)),
     });
     let csi: Vec<Value> = status.csi.iter().map(csi_document).collect();
     let status = json!({

@@ -79,9 +79,14 @@ impl Compensation {
             None => held(index.volume(name), |volume| {
                 volume.uid() == self.volume.uid() && is_found(volume)
             }),
-            Some(made) => held(index.publication(name, &made.node), |publication| {
-                publication.uid() == made.uid && stored_node_id(publication) == made.csi_node_id
-            }),
+            Some(made) => {
+                // Without its volume, it is one of a put-back that is under way, and may be given up.
+                let has_volume = index.with_uid(self.volume.uid()).as_ref() == Some(name);
+                held(index.publication(name, &made.node), |publication| {
+                    let is_this = publication.uid() == made.uid;
+                    has_volume && is_this && stored_node_id(publication) == made.csi_node_id
+                })
+            }
         }
     }
 }
@@ -97,5 +102,69 @@ fn held<O, E>(record: Option<Result<O, E>>, has: impl Fn(&O) -> bool) -> Held {
         Some(Err(_)) => Held::Unreadable,
         Some(Ok(object)) if has(&object) => Held::Recorded,
         Some(Ok(_)) | None => Held::Gone,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+    use crate::etcd::{KeyValue, Revision};
+    use crate::proto::publication_status::State;
+    use crate::proto::{Metadata, Publication, PublicationSpec, PublicationStatus};
+    use crate::store::Keys;
+
+    /// INV-6: the command that puts a volume back may be interrupted before it puts back the volume itself.
+    #[test]
+    fn a_publication_that_is_put_back_without_its_volume_holds_no_result() {
+        let (keys, name) = (Keys::new("/q".parse().unwrap()), "data".parse::<Name>().unwrap());
+        let node: Name = "n1".parse().unwrap();
+        let metadata = |name: &Name, uid: &str| {
+            Some(Metadata {
+                name: name.to_string(),
+                uid: uid.to_owned(),
+                ..Metadata::default()
+            })
+        };
+        let volume = Volume {
+            metadata: metadata(&name, "uid-1"),
+            ..Volume::default()
+        };
+        let publication = Publication {
+            metadata: metadata(&node, "uid-2"),
+            spec: Some(PublicationSpec {
+                volume: name.to_string(),
+                ..PublicationSpec::default()
+            }),
+            status: Some(PublicationStatus {
+                state: State::PendingPublish.into(),
+                csi_node_id: "csi-n1".to_owned(),
+                ..PublicationStatus::default()
+            }),
+        };
+        let compensation = Compensation {
+            volume: volume.clone(),
+            publication: Some(PublishedTo {
+                node: node.clone(),
+                uid: "uid-2".to_owned(),
+                csi_node_id: "csi-n1".to_owned(),
+            }),
+        };
+        let mut index = Index::new(keys.clone());
+        let mut note = |key: Vec<u8>, value: Vec<u8>| {
+            let record = KeyValue {
+                key,
+                value,
+                create_revision: Revision(1),
+                mod_revision: Revision(1),
+                lease: None,
+            };
+            index.note(&record.key, Ok(&record));
+            compensation.held(&index, &name)
+        };
+        let put_back = note(keys.publication(&name, &node), publication.encode_to_vec());
+        assert_eq!(put_back, Held::Gone);
+        assert_eq!(note(keys.volume(&name), volume.encode_to_vec()), Held::Recorded);
     }
 }

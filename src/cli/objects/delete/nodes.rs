@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use futures::FutureExt;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use prost::Message;
 
 use super::{Deletable, Deletion, Ending, Request};
@@ -12,11 +12,12 @@ use crate::cli::objects::view::View;
 use crate::cli::output::one_line;
 use crate::cli::roles::facts::Facts;
 use crate::cli::roles::refused;
-use crate::etcd::{KeyValue, MemberId, Txn};
-use crate::proto::{Member, Node, NodeSpec, Publication, RemovedNode, Role};
+use crate::etcd::{KeyValue, MemberId, Revision, Txn};
+use crate::proto::{Member, Node, NodeCertificate, NodeSpec, Publication, RemovedNode, Role};
 use crate::roles::membership::Membership;
 use crate::roles::owner::Owner;
 use crate::roles::reason::EVICTION_BLOCKED;
+use crate::store::keys::Joiner;
 use crate::store::object::publication::node_uid;
 use crate::store::object::{Malformed, Object, decode, time};
 use crate::store::{Id, Name, Store};
@@ -43,7 +44,44 @@ async fn plan(request: Request<'_>) -> Result<Deletion, Failure> {
         ready,
     };
     check(name, &state, &facts.membership, request.force)?;
-    Ok(deletion(&request, &state, &facts))
+    let certificate = match state.node.map_or("", Object::uid) {
+        uid if is_key_part(uid) => Some(Certificate::of(store, uid).await?),
+        _ => None,
+    };
+    Ok(deletion(&request, &state, &facts, certificate.as_ref()))
+}
+
+/// The record of the certificate of a node, which goes with it.
+struct Certificate {
+    uid: String,
+    key: Vec<u8>,
+    revision: Revision,
+    /// Until when the removal of the node must be on record; for ever, if that is not known.
+    needed_until: Option<Timestamp>,
+}
+
+/// How long a removal stays on record after the end of the last certificate of its node.
+const KEPT: SignedDuration = SignedDuration::from_hours(7 * 24);
+
+impl Certificate {
+    async fn of(store: &Store, uid: &str) -> Result<Self, Failure> {
+        let key = store.keys.certificate(uid);
+        let (stored, _) = store.etcd.get(&key).await?;
+        let record = stored
+            .as_ref()
+            .and_then(|kv| NodeCertificate::decode(&*kv.value).ok());
+        let end = record.and_then(|record| time::from_proto(record.latest_not_after.as_ref()));
+        Ok(Self {
+            uid: uid.to_owned(),
+            key,
+            revision: stored.map_or(Revision::ABSENT, |kv| kv.mod_revision),
+            needed_until: end.and_then(|end| end.checked_add(KEPT).ok()),
+        })
+    }
+
+    fn delete(&self, txn: Txn) -> Txn {
+        txn.when_unchanged(&self.key, self.revision).delete(&self.key)
+    }
 }
 
 async fn is_ready(store: &Store, name: &Name) -> Result<bool, Failure> {
@@ -88,7 +126,7 @@ async fn plan_absent(store: &Store, name: &Name, force: bool) -> Result<Option<D
         txn = txn.when_absent(&store.keys.alive(name));
     }
     for uid in &uids {
-        txn = record_removal(txn, store, name, uid);
+        txn = record_removal(txn, store, name, uid, None);
     }
     Ok(Some(Deletion {
         statement: format!(
@@ -125,11 +163,11 @@ fn is_key_part(uid: &str) -> bool {
     !uid.is_empty() && !uid.contains('/')
 }
 
-fn record_removal(txn: Txn, store: &Store, name: &Name, uid: &str) -> Txn {
+fn record_removal(txn: Txn, store: &Store, name: &Name, uid: &str, expiry: Option<Timestamp>) -> Txn {
     let removed = RemovedNode {
         name: name.to_string(),
         removed_at: Some(time::to_proto(Timestamp::now())),
-        expires_at: None,
+        expires_at: expiry.map(time::to_proto),
     };
     txn.put(&store.keys.removed(uid), removed.encode_to_vec())
 }
@@ -194,30 +232,39 @@ fn check(name: &Name, state: &State<'_>, membership: &Membership, force: bool) -
 
 /// Deletes the node and records its uid as removed, in one transaction. It compares the keys that the rules looked at;
 /// etcd's own member list cannot be compared.
-fn deletion(request: &Request<'_>, state: &State<'_>, facts: &Facts) -> Deletion {
+fn deletion(
+    request: &Request<'_>,
+    state: &State<'_>,
+    facts: &Facts,
+    certificate: Option<&Certificate>,
+) -> Deletion {
     let (store, name) = (request.store, &request.id.name);
-    let mut txn = request.when_unchanged().delete(&request.stored.key);
+    let token = store.keys.join_token(&Joiner::Node(name.clone()));
+    let mut txn = request
+        .when_unchanged()
+        .delete(&request.stored.key)
+        .delete(&token);
     txn = facts.compare(txn, store, name);
     if !request.force {
         txn = txn.when_absent(&store.keys.alive(name));
     }
     let uid = state.node.map_or("", Object::uid);
-    let recorded = is_key_part(uid);
-    if recorded {
-        txn = record_removal(txn, store, name, uid);
+    if let Some(certificate) = certificate {
+        let until = certificate.needed_until;
+        txn = record_removal(certificate.delete(txn), store, name, &certificate.uid, until);
     }
     // Members of earlier nodes of the name, whose keys are gone without a record.
     let members = facts.membership.members_of(name.as_str());
     let earlier = members.filter(|member| member.owner() == Some(Owner::Missing));
     for record in earlier.filter_map(|member| member.record.as_ref()) {
-        txn = record_removal(txn, store, name, &record.uid);
+        txn = record_removal(txn, store, name, &record.uid, None);
     }
     let readiness = if state.ready {
         "ready, so still running"
     } else {
         "down"
     };
-    let record = match recorded {
+    let record = match certificate.is_some() {
         true => format!("its uid {} is recorded as removed", one_line(uid)),
         false => "it has no readable uid, so none is recorded as removed".to_owned(),
     };

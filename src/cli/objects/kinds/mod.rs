@@ -20,6 +20,7 @@ use crate::store::object::mark::{self, Marked};
 use crate::store::object::{Malformed, Object, document, time};
 use crate::store::{Id, Keys, Name, Store};
 
+mod certificates;
 mod members;
 mod networks;
 mod nodes;

@@ -1,8 +1,8 @@
 //! All kinds, and the words that a person may use for them.
 
 use super::{
-    Kind, Words, members, networks, nodes, plugins, publications, replicas, resources, secrets, services,
-    tasks, tombstones, volumes,
+    Kind, Words, certificates, members, networks, nodes, plugins, publications, replicas, resources, secrets,
+    services, tasks, tombstones, volumes,
 };
 use crate::store::object::words::did_you_mean;
 
@@ -10,6 +10,7 @@ use crate::store::object::words::did_you_mean;
 pub static KINDS: &[&Kind] = &[
     &nodes::NODES,
     &members::MEMBERS,
+    &certificates::CERTIFICATES,
     &replicas::REPLICAS,
     &services::SERVICES,
     &networks::NETWORKS,
@@ -62,7 +63,7 @@ mod tests {
         let error = find("noeds").unwrap_err();
         assert_eq!(
             error,
-            "\"noeds\" is not a kind of object (did you mean nodes?); the kinds are nodes, members, replicas, services, networks, tasks, \
+            "\"noeds\" is not a kind of object (did you mean nodes?); the kinds are nodes, members, certificates, replicas, services, networks, tasks, \
              volumes, publications, plugins, secrets, tombstones, resources"
         );
     }

@@ -98,12 +98,15 @@ fn every_fault_of_a_document_is_reported_at_once() {
 
 #[test]
 fn leaving_out_the_desired_role_of_an_existing_node_is_a_fault_and_no_demotion() {
-    let node = stored("spec: {desiredRole: manager, availability: drain}");
+    let node = stored("spec: {desiredRole: manager, availability: drain, membership: pending}");
     let Err(Rejection::Faulty(faults)) = plan(&manifest("spec: {}"), Some(&node), Part::Spec) else {
         panic!("accepted");
     };
     let paths: Vec<&str> = faults.iter().map(|fault| fault.path.as_str()).collect();
-    assert_eq!(paths, ["spec.desiredRole", "spec.availability"]);
+    assert_eq!(
+        paths,
+        ["spec.desiredRole", "spec.availability", "spec.membership"]
+    );
 }
 
 #[test]

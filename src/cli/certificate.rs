@@ -1,0 +1,76 @@
+//! `quorate certificate`.
+
+use clap::{Args, Subcommand};
+use prost::Message;
+
+use super::commit::{self, Decision};
+use super::connection::{EtcdArgs, connect};
+use super::exit::Failure;
+use super::output::print;
+use super::roles::request::read_node;
+use crate::etcd::Txn;
+use crate::proto::NodeCertificate;
+use crate::proto::node_certificate::State;
+use crate::store::object::{Object, message};
+use crate::store::{Name, Store};
+
+/// Arguments of `quorate certificate`.
+#[derive(Args, Debug)]
+pub struct CertificateArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Ask a node to replace its certificate
+    Rotate(RotateArgs),
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The node requests another certificate, with a key of its choice. Until it has it, the present one stays valid. A request that is \
+pending already leads to another certificate too, so that there is nothing to do.
+
+Examples:
+  quorate certificate rotate n4
+
+Exit codes: 0 done, 1 failed, 3 the node does not exist, or never requested a certificate.")]
+struct RotateArgs {
+    /// The node
+    #[arg(value_name = "NODE")]
+    node: Name,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// 3 for a node that does not exist, or has no certificate.
+pub async fn run(args: CertificateArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
+    let Command::Rotate(RotateArgs { node }) = args.command;
+    let store = connect(etcd).await?;
+    let said = commit::settle(&store, "requested", async || decide(&store, &node).await).await?;
+    print(&format!("node/{node} {said}\n")).map(drop)
+}
+
+async fn decide(store: &Store, name: &Name) -> Result<Decision<&'static str>, Failure> {
+    let node = read_node(store, name).await?;
+    let key = store.keys.certificate(node.object.uid());
+    let (stored, _) = store.etcd.get(&key).await?;
+    let Some(stored) = stored else {
+        return Err(Failure::not_found(format_args!(
+            "node/{name} never requested a certificate"
+        )));
+    };
+    let mut record: NodeCertificate = message("NodeCertificate", &stored.value)
+        .map_err(|malformed| Failure::refused("Malformed", malformed))?;
+    match record.state() {
+        State::Pending => return Ok(Decision::Nothing("has a request that is pending")),
+        State::Rotate => return Ok(Decision::Nothing("is asked already to replace its certificate")),
+        State::Unspecified | State::Issued | State::Failed => record.set_state(State::Rotate),
+    }
+    let txn = Txn::new()
+        .when_unchanged(&key, stored.mod_revision)
+        .put(&key, record.encode_to_vec());
+    Ok(Decision::Write(txn, "is asked to replace its certificate"))
+}

@@ -1,0 +1,138 @@
+//! `quorate token create` and `quorate token rotate`.
+
+use clap::Args;
+use jiff::Timestamp;
+use prost::Message;
+
+use super::{JoinerArgs, read_record};
+use crate::cli::ca::CaDir;
+use crate::cli::commit::{self, Decision};
+use crate::cli::connection::{EtcdArgs, connect};
+use crate::cli::exit::Failure;
+use crate::cli::output::{note, print};
+use crate::cli::roles::request::read_node;
+use crate::etcd::{KeyValue, Revision, Txn};
+use crate::identity::{AuthorityKind, Token, directory};
+use crate::store::Store;
+use crate::store::keys::Joiner;
+use crate::store::object::{Object, time};
+
+/// Arguments of `quorate token create`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The token is printed to standard output, and nothing else. It names the node authority of --ca-dir, whose certificate alone is \
+read: the key need not be there. etcd holds a hash of the token, so it cannot be shown again.
+
+Examples:
+  quorate token create --role worker --ca-dir ca > worker.token
+  quorate token create --node n4 --ca-dir ca > n4.token
+
+Exit codes: 0 done, 1 failed, 3 the node does not exist, 5 there is a token already.")]
+pub struct CreateArgs {
+    #[command(flatten)]
+    joiner: JoinerArgs,
+
+    #[command(flatten)]
+    ca: CaDir,
+}
+
+/// Arguments of `quorate token rotate`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Nodes that have joined are not affected. The former token lets in no more from this moment on, and nothing is kept of it. Of \
+two rotations at once one fails, so that no token is printed that lets in no node.
+
+Examples:
+  quorate token rotate --role worker --ca-dir ca > worker.token
+
+Exit codes: 0 done, 1 failed, 3 there is no token, 5 another command has changed the token meanwhile.")]
+pub struct RotateArgs {
+    #[command(flatten)]
+    joiner: JoinerArgs,
+
+    #[command(flatten)]
+    ca: CaDir,
+}
+
+/// What the command expects of the token that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Former {
+    /// There is none.
+    Absent,
+    /// There is one, and it ends.
+    Replaced,
+}
+
+pub async fn create(args: &CreateArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
+    make(&args.joiner.joiner(), &args.ca, Former::Absent, etcd).await
+}
+
+pub async fn rotate(args: &RotateArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
+    make(&args.joiner.joiner(), &args.ca, Former::Replaced, etcd).await
+}
+
+async fn make(joiner: &Joiner, ca: &CaDir, former: Former, etcd: &EtcdArgs) -> Result<(), Failure> {
+    let now = Timestamp::now();
+    let authority = directory::read_certificate(&ca.ca_dir, AuthorityKind::Node, now)?;
+    let store = connect(etcd).await?;
+    let token = Token::create(authority.digest())?;
+    let key = store.keys.join_token(joiner);
+    let mut first: Option<Revision> = None;
+    let done = match former {
+        Former::Absent => "created",
+        Former::Replaced => "rotated",
+    };
+    let made = commit::settle(&store, done, async || {
+        let (stored, _) = store.etcd.get(&key).await?;
+        let found = stored.as_ref().map_or(Revision::ABSENT, |kv| kv.mod_revision);
+        let (node_uid, txn) = of_node(&store, joiner).await?;
+        check(joiner, former, stored.as_ref(), &node_uid)?;
+        if *first.get_or_insert(found) != found {
+            return Err(Failure::conflict(format!(
+                "another command has changed the token of {joiner} meanwhile"
+            ))
+            .hint("quorate token show says since when it is as it is"));
+        }
+        let record = token.record(&node_uid, now);
+        let txn = txn.when_unchanged(&key, found);
+        Ok(Decision::Write(txn.put(&key, record.encode_to_vec()), ()))
+    });
+    made.await?;
+    // Not before it is committed: a token that was shown and opens nothing would only be found out when a node joins.
+    print(&format!("{}\n", token.reveal()))?;
+    note(format_args!(
+        "the token of {joiner} is shown this once: keep it where only those read it who may join"
+    ));
+    Ok(())
+}
+
+/// The uid of the node that the token is for, empty for a role, and a transaction that compares the node.
+async fn of_node(store: &Store, joiner: &Joiner) -> Result<(String, Txn), Failure> {
+    let Joiner::Node(name) = joiner else {
+        return Ok((String::new(), Txn::new()));
+    };
+    let node = read_node(store, name).await?;
+    let unchanged = Txn::new().when_unchanged(&node.key, node.revision);
+    Ok((node.object.uid().to_owned(), unchanged))
+}
+
+fn check(joiner: &Joiner, former: Former, stored: Option<&KeyValue>, node_uid: &str) -> Result<(), Failure> {
+    match (former, stored) {
+        (Former::Absent, None) | (Former::Replaced, Some(_)) => Ok(()),
+        (Former::Replaced, None) => Err(Failure::not_found(format_args!("there is no token of {joiner}"))
+            .hint("quorate token create makes one")),
+        (Former::Absent, Some(stored)) => {
+            let since = match read_record(stored) {
+                // That of an earlier node of the name lets in no more.
+                Ok(record) if record.node_uid != node_uid => return Ok(()),
+                Ok(record) => time::document(record.since.as_ref()),
+                Err(_) => None,
+            };
+            let since = since.map_or_else(String::new, |since| format!(", since {since}"));
+            Err(
+                Failure::conflict(format_args!("there is a token of {joiner} already{since}"))
+                    .hint("quorate token rotate makes another one in its place"),
+            )
+        }
+    }
+}

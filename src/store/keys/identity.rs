@@ -1,0 +1,157 @@
+//! The keys of join tokens and certificates.
+
+use std::fmt;
+
+use super::{KeySpace, Keys, Name};
+use crate::etcd::KeyRange;
+
+const TOKENS: &str = "/identity/tokens/";
+
+const CERTIFICATES: &str = "/identity/certificates/";
+
+/// A key of [`Keys::certification`]. Names and uids are as in the key, valid or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CertificationKey<'a> {
+    /// `/identity/certificates/<node uid>`
+    Certificate(&'a str),
+    /// `/nodes/<name>`, but no key below it
+    Node(&'a str),
+    /// `/removed/<uid>`
+    Removed(&'a str),
+    /// Any other key.
+    Other,
+}
+
+/// Who joins with a token.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Joiner {
+    /// New nodes that are desired workers.
+    Worker,
+    /// New nodes that are desired managers.
+    Manager,
+    /// A node that exists, once.
+    Node(Name),
+}
+
+impl fmt::Display for Joiner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Worker => f.write_str("worker"),
+            Self::Manager => f.write_str("manager"),
+            Self::Node(name) => write!(f, "node/{name}"),
+        }
+    }
+}
+
+impl KeySpace {
+    /// The keys of every `NodeCertificate`.
+    pub const CERTIFICATES: Self = Self {
+        folder: CERTIFICATES,
+        suffix: "",
+        takes: |uid| !uid.is_empty() && !uid.contains('/'),
+    };
+}
+
+impl Keys {
+    /// `/identity/tokens/<joiner>`: a `JoinToken`.
+    pub fn join_token(&self, joiner: &Joiner) -> Vec<u8> {
+        self.below(format_args!("{TOKENS}{joiner}"))
+    }
+
+    /// The range of every `JoinToken`.
+    pub fn join_tokens(&self) -> KeyRange {
+        KeyRange::prefix(self.below(format_args!("{TOKENS}")))
+    }
+
+    /// The joiner in a key of [`Keys::join_tokens`].
+    pub fn parse_join_token(&self, key: &[u8]) -> Option<Joiner> {
+        match self.parse_below(key, TOKENS)? {
+            "worker" => Some(Joiner::Worker),
+            "manager" => Some(Joiner::Manager),
+            joiner => joiner.strip_prefix("node/")?.parse().ok().map(Joiner::Node),
+        }
+    }
+
+    /// `/identity/certificates/<node uid>`: a `NodeCertificate`.
+    pub fn certificate(&self, uid: &str) -> Vec<u8> {
+        self.below(format_args!("{CERTIFICATES}{uid}"))
+    }
+
+    /// Certificates, nodes and removed nodes in one range, so that one watch brings their changes in the order in which they
+    /// happened. Keys of other kinds lie between them: [`CertificationKey::Other`].
+    pub fn certification(&self) -> KeyRange {
+        KeyRange::prefix(self.below(format_args!("{CERTIFICATES}"))).through(self.all_removed())
+    }
+
+    /// Parses a key of [`Keys::certification`].
+    pub fn parse_certification<'a>(&self, key: &'a [u8]) -> CertificationKey<'a> {
+        let one = |folder: &str| {
+            let name = self.parse_below(key, folder)?;
+            (!name.is_empty() && !name.contains('/')).then_some(name)
+        };
+        one(CERTIFICATES)
+            .map(CertificationKey::Certificate)
+            .or_else(|| one("/nodes/").map(CertificationKey::Node))
+            .or_else(|| one("/removed/").map(CertificationKey::Removed))
+            .unwrap_or(CertificationKey::Other)
+    }
+
+    /// The bytes of a key that [`Keys::parse_certification`] returned; `None` for [`CertificationKey::Other`].
+    pub fn certification_key(&self, key: CertificationKey<'_>) -> Option<Vec<u8>> {
+        match key {
+            CertificationKey::Certificate(uid) => Some(self.certificate(uid)),
+            CertificationKey::Node(name) => Some(self.below(format_args!("/nodes/{name}"))),
+            CertificationKey::Removed(uid) => Some(self.removed(uid)),
+            CertificationKey::Other => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_of_a_token_names_its_joiner() {
+        let keys = Keys::new("/team/quorate".parse().unwrap());
+        // A node may be called like a role.
+        let node = |name: &str| Joiner::Node(name.parse().unwrap());
+        for (joiner, key) in [
+            (Joiner::Worker, "/team/quorate/identity/tokens/worker"),
+            (Joiner::Manager, "/team/quorate/identity/tokens/manager"),
+            (node("worker"), "/team/quorate/identity/tokens/node/worker"),
+            (node("n1.a"), "/team/quorate/identity/tokens/node/n1.a"),
+        ] {
+            assert_eq!(keys.join_token(&joiner), key.as_bytes());
+            assert!(key.as_bytes().starts_with(keys.join_tokens().start()));
+            assert_eq!(keys.parse_join_token(key.as_bytes()), Some(joiner));
+        }
+        for other in ["leader", "node/", "node/A", "node/a/b", ""] {
+            let key = format!("/team/quorate/identity/tokens/{other}");
+            assert_eq!(keys.parse_join_token(key.as_bytes()), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn the_range_of_certification_holds_each_kind_and_tells_them_apart() {
+        let keys = Keys::new("/team/quorate".parse().unwrap());
+        let range = keys.certification();
+        let name: Name = "n1".parse().unwrap();
+        for (key, expected) in [
+            (keys.certificate("u"), CertificationKey::Certificate("u")),
+            (keys.node(&name), CertificationKey::Node("n1")),
+            (keys.registration(&name), CertificationKey::Other),
+            (keys.removed("u"), CertificationKey::Removed("u")),
+            (keys.status(), CertificationKey::Other),
+        ] {
+            assert!(range.contains(&key), "{key:?}");
+            assert_eq!(keys.parse_certification(&key), expected);
+            let built = (expected != CertificationKey::Other).then_some(key);
+            assert_eq!(keys.certification_key(expected), built);
+        }
+        assert_eq!(keys.certificate("u"), b"/team/quorate/identity/certificates/u");
+        // It lies between.
+        let token = keys.join_token(&Joiner::Worker);
+        assert_eq!(keys.parse_certification(&token), CertificationKey::Other);
+    }
+}
