@@ -10,8 +10,13 @@ use proptest::prelude::*;
 use super::every_cluster::{LEARNERS, multisets};
 use super::liveness::KINDS;
 use super::*;
+use checks::{check_done, check_grounds, check_safe};
 use world::{ADDED, World};
 
+mod checks;
+mod left;
+mod mutants;
+mod replaced;
 mod world;
 
 /// Where a voter moves: its node asks for that.
@@ -34,6 +39,11 @@ enum Joins {
     Moving {
         found: bool,
     },
+    /// A new member takes the place of the first voter, and its etcd starts or not.
+    Replaces {
+        forced: bool,
+        starts: bool,
+    },
 }
 
 const JOINS: [Joins; 9] = [
@@ -48,18 +58,30 @@ const JOINS: [Joins; 9] = [
     Joins::Moving { found: false },
 ];
 
-/// The states that were explored. One that is being explored is part of the present path.
-#[derive(Default)]
-struct Explored(HashMap<Vec<u8>, bool>);
+type Planner = fn(&Membership) -> Plan;
+
+/// What follows from the steps of a plan.
+struct Explored {
+    planner: Planner,
+    /// The states that were explored. One that is being explored is part of the present path.
+    states: HashMap<Vec<u8>, bool>,
+}
 
 impl Explored {
+    fn by(planner: Planner) -> Self {
+        Self {
+            planner,
+            states: HashMap::new(),
+        }
+    }
+
     /// Explores everything that can follow.
     fn explore(&mut self, mut world: World) {
         let key = world.key();
-        match self.0.insert(key.clone(), false) {
+        match self.states.insert(key.clone(), false) {
             None => {}
             Some(true) => {
-                self.0.insert(key, true);
+                self.states.insert(key, true);
                 return;
             }
             Some(false) => panic!("the steps never end: {world:#?}"),
@@ -72,6 +94,12 @@ impl Explored {
                 other.found.remove(id);
                 self.explore(other);
             }
+            if let Some(back) = world.lost().filter(|id| !world.alive.contains(id)) {
+                let mut other = world.clone();
+                other.faults -= 1;
+                other.alive.insert(back);
+                self.explore(other);
+            }
         }
         if let Some(call) = world.flight.clone().filter(|call| world.is_due(call)) {
             let mut other = world.clone();
@@ -82,18 +110,20 @@ impl Explored {
         world.observe();
         // Nothing can be written without a quorum.
         if !world.serves() {
-            self.0.insert(key, true);
+            self.states.insert(key, true);
             return;
         }
-        match (step(&world.membership), world.wait()) {
+        let plan = (self.planner)(&world.membership);
+        match (plan.step, world.wait()) {
             (Some(step), _) => self.take(&world, &step),
             (None, Some(later)) => self.explore(later),
-            (None, None) => check_done(&world),
+            (None, None) => check_done(&world, &plan.blocked),
         }
-        self.0.insert(key, true);
+        self.states.insert(key, true);
     }
 
     fn take(&mut self, world: &World, step: &Step) {
+        check_grounds(world, step);
         check_safe(world, step);
         let mut taken = world.clone();
         taken.take(step);
@@ -103,6 +133,10 @@ impl Explored {
                 other.faults -= 1;
                 other.flight = flight;
                 other.in_doubt.insert(called);
+                // It gets no requests any more.
+                if matches!(step, Step::Remove { .. }) {
+                    other.excluded.insert(called);
+                }
                 self.explore(other);
             }
         }
@@ -110,152 +144,23 @@ impl Explored {
     }
 }
 
-/// INV-5: whether or not the call that is under way is carried out first.
-fn check_safe(world: &World, step: &Step) {
-    let changes = matches!(
-        step,
-        Step::Remove { .. } | Step::Promote { .. } | Step::Readdress { .. }
-    );
-    let flight = world
-        .flight
-        .iter()
-        .filter(|call| *call != step && world.is_due(call));
-    let mut landed = vec![world.clone()];
-    landed.extend(flight.map(|call| {
-        let mut landed = world.clone();
-        landed.take(call);
-        landed
-    }));
-    for mut world in landed.into_iter().filter(|world| changes && world.is_due(step)) {
-        world.take(step);
-        let voters = world.voters();
-        assert!(world.has_safe_quorum(&voters), "{step}: {world:#?}");
-    }
-}
-
-/// What is still to be done, as far as the desired members go.
-#[derive(Clone)]
-struct Left {
-    voters: BTreeSet<MemberId>,
-    unwanted: BTreeSet<MemberId>,
-    /// A managed learner, and whether it can vote.
-    learner: Option<(MemberId, bool)>,
-    /// Whether a node joins whose etcd starts.
-    joins: bool,
-}
-
-impl Left {
-    fn of(world: &World) -> Self {
-        let Membership { members, joins, .. } = &world.membership;
-        let unwanted = world.membership.voters().filter(|member| {
-            let unwanted = member.record.is_some() && !member.is_wanted();
-            unwanted || member.removal().is_some()
-        });
-        let learner = members
-            .iter()
-            .find(|member| member.is_learner() && member.record.is_some());
-        let is_new = |pending: &&PendingJoin| pending.node == "n9";
-        let blocked = members
-            .iter()
-            .any(|member| member.is_learner() && member.record.is_none());
-        Self {
-            voters: world.voters(),
-            unwanted: unwanted.map(|member| member.id).collect(),
-            learner: learner
-                .map(|member| (member.id, member.is_wanted() && world.alive.contains(&member.id))),
-            joins: world.joiner_starts && joins.iter().filter(is_new).count() > 0 && !blocked,
-        }
-    }
-
-    fn is_done(&self) -> bool {
-        self.unwanted.is_empty() && self.learner.is_none() && !self.joins
-    }
-
-    /// What one safe change leads to.
-    fn next(&self, world: &World) -> Vec<Self> {
-        let mut next = Vec::new();
-        let wanted = self.voters.difference(&self.unwanted);
-        let manager = wanted.filter(|id| world.membership.member(**id).is_some_and(Member::is_wanted));
-        // The last manager stays, and so does the last proof that the nodes exist.
-        if manager.count() > 0 {
-            for gone in &self.unwanted {
-                let mut left = self.clone();
-                left.voters.remove(gone);
-                left.unwanted.remove(gone);
-                next.push(left);
-            }
-        }
-        if let Some((id, votes)) = self.learner {
-            let mut left = self.clone();
-            left.learner = None;
-            if votes {
-                left.voters.insert(id);
-            }
-            next.push(left);
-        }
-        if self.joins && self.learner.is_none() {
-            let mut left = self.clone();
-            (left.joins, left.learner) = (false, Some((ADDED, true)));
-            next.push(left);
-        }
-        next.retain(|left| world.has_safe_quorum(&left.voters));
-        next
-    }
-
-    fn can_be_done(&self, world: &World) -> bool {
-        self.is_done() || self.next(world).iter().any(|left| left.can_be_done(world))
-    }
-}
-
-/// Nothing is done although all time has passed.
-fn check_done(world: &World) {
-    let blocked = || next(&world.membership).blocked;
-    let left = Left::of(world);
-    let has_quorum = world.has_safe_quorum(&left.voters);
-    // A node that has yet to join would be alive.
-    let mut with_joiner = world.clone();
-    if world.membership.member(ADDED).is_none() {
-        with_joiner.alive.insert(ADDED);
-    }
-    assert!(
-        !has_quorum || left.is_done() || !left.can_be_done(&with_joiner),
-        "a safe sequence exists, but no step: {:#?}\n{world:#?}",
-        blocked()
-    );
-    for member in world.membership.listed() {
-        let idle = member.record.as_ref().is_none_or(|record| {
-            let moved = !member.stays() || record.readdress.is_none() || world.has_not_found(member);
-            moved && !(record.promotion && member.is_learner() && has_quorum && member.stays())
-        });
-        assert!(
-            idle || !has_quorum,
-            "an intent never ends: {:#?}\n{world:#?}",
-            blocked()
-        );
-        let moves = world
-            .membership
-            .joins
-            .iter()
-            .any(|pending| pending.node == member.node());
-        assert!(
-            !(moves && has_quorum && member.stays() && world.found.contains(&member.id)),
-            "a voter could move: {:#?}\n{world:#?}",
-            blocked()
-        );
-    }
-}
-
 impl World {
-    fn has_not_found(&self, member: &Member) -> bool {
-        member.is_at(new_join().peer_urls()) && !self.found.contains(&member.id)
-    }
-
     /// The world with these voters, each of a kind of [`KINDS`], alive or dead; `None` if there is no such world.
     fn with(voters: &[usize], learner: Option<usize>, joins: Joins, leader: usize) -> Option<Self> {
         let members = (1..).zip(voters).map(|(id, kind)| KINDS[kind / 2](id));
-        let mut members: Vec<Member> = members.collect();
         let dead = (1..).zip(voters).filter(|(_, kind)| **kind % 2 == 1);
-        let dead: BTreeSet<MemberId> = dead.map(|(id, _)| MemberId(id)).collect();
+        let dead = dead.map(|(id, _)| MemberId(id)).collect();
+        Self::of(members.collect(), &dead, learner, joins, leader)
+    }
+
+    /// The world with these voters, of which some are dead.
+    fn of(
+        mut members: Vec<Member>,
+        dead: &BTreeSet<MemberId>,
+        learner: Option<usize>,
+        joins: Joins,
+        leader: usize,
+    ) -> Option<Self> {
         members.extend(learner.map(|kind| LEARNERS[kind](8)));
         let down = members
             .iter()
@@ -272,6 +177,7 @@ impl World {
             favourite: MemberId(leader as u64),
             flight: None,
             in_doubt: BTreeSet::new(),
+            excluded: BTreeSet::new(),
             waited: false,
             joiner_starts: false,
             faults: 0,
@@ -323,6 +229,17 @@ impl World {
                 self.flight = Some(Step::Add { node, through });
                 self.in_doubt.insert(ADDED);
             }
+            Joins::Replaces { forced, starts } => {
+                self.joiner_starts = starts;
+                let mut pending = new_join();
+                pending.node = first.node().to_owned();
+                pending.roles = first.roles();
+                let request = pending.join.request.as_mut()?;
+                request.node_uid.clone_from(&first.record.as_ref()?.uid);
+                (request.replaces, request.forced) = (first.id.0, forced);
+                self.membership.joins.push(pending);
+                first.is_voter().then_some(())?;
+            }
             Joins::Moves { found } => moves(false, found, self)?,
             Joins::Moving { found } => moves(true, found, self)?,
         }
@@ -361,9 +278,12 @@ fn explore(
     leader: usize,
     faults: u8,
 ) {
-    let Some(mut world) = World::with(voters, learner, joins, leader) else {
-        return;
-    };
+    let world = World::with(voters, learner, joins, leader);
+    explore_world(explored, world, faults);
+}
+
+fn explore_world(explored: &mut Explored, world: Option<World>, faults: u8) {
+    let Some(mut world) = world else { return };
     world.faults = faults;
     if let Some(called) = world.with_a_call_under_way().filter(|_| world.flight.is_none()) {
         explored.explore(called);
@@ -378,7 +298,7 @@ fn fits(learner: Option<usize>, joins: Joins) -> bool {
 
 #[test]
 fn whatever_dies_or_gets_lost_no_step_costs_the_quorum_and_none_is_missed() {
-    let mut explored = Explored::default();
+    let mut explored = Explored::by(next);
     multisets(2 * KINDS.len(), 3, &mut |voters| {
         if voters.is_empty() {
             return;
@@ -391,8 +311,11 @@ fn whatever_dies_or_gets_lost_no_step_costs_the_quorum_and_none_is_missed() {
             }
         }
     });
-    eprintln!("{} states", explored.0.len());
-    assert!(explored.0.len() > 100_000, "{} states", explored.0.len());
+    assert!(
+        explored.states.len() > 100_000,
+        "{} states",
+        explored.states.len()
+    );
 }
 
 proptest! {
@@ -404,7 +327,7 @@ proptest! {
         leader in 1_usize..=5,
     ) {
         if fits(learner, JOINS[joins]) {
-            explore(&mut Explored::default(), &voters, learner, JOINS[joins], leader, 1);
+            explore(&mut Explored::by(next), &voters, learner, JOINS[joins], leader, 1);
         }
     }
 }

@@ -16,7 +16,7 @@ pub const ADDED: MemberId = MemberId(9);
 /// A limit that is over.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// A cluster as it is. Members that die stay dead.
+/// A cluster as it is. Members that die stay dead, but for one that is replaced.
 #[derive(Clone, Debug)]
 pub struct World {
     pub membership: Membership,
@@ -29,6 +29,8 @@ pub struct World {
     pub flight: Option<Step>,
     /// Members of which a call may be under way.
     pub in_doubt: BTreeSet<MemberId>,
+    /// Those of them that get no requests, because their removal was begun.
+    pub excluded: BTreeSet<MemberId>,
     /// Whether the learners have had their time, and an intent to add is as old as it gets.
     pub waited: bool,
     /// Whether the etcd of the node that joins starts once it is added.
@@ -67,6 +69,46 @@ impl World {
         Self::quorum(&self.voters(), |id| self.alive.contains(id))
     }
 
+    /// The member that is replaced, or that is to be: it may come back with its data.
+    pub fn lost(&self) -> Option<MemberId> {
+        let listed = self
+            .membership
+            .listed()
+            .find(|member| member.removal() == Some(Cause::DataLost));
+        let mut joins = self.membership.joins.iter();
+        let lost = listed.map(|member| member.id);
+        lost.or_else(|| {
+            joins
+                .find_map(PendingJoin::replaces)
+                .filter(|id| self.is_listed(*id))
+        })
+    }
+
+    fn is_listed(&self, id: MemberId) -> bool {
+        self.membership
+            .member(id)
+            .is_some_and(|member| member.listed.is_some())
+    }
+
+    /// The listed member that a join replaces, on good grounds: it is given up, or it is dead.
+    pub fn replaced(&self) -> Option<MemberId> {
+        self.membership.joins.iter().find_map(|pending| {
+            let member = self.membership.member(pending.replaces()?)?;
+            let lost = pending.is_forced() || !self.alive.contains(&member.id);
+            (lost && member.is_wanted() && member.listed.is_some()).then_some(member.id)
+        })
+    }
+
+    /// Whether nothing is in the way of the end of this member but the quorum and the last manager. What becomes of a member
+    /// whose node cannot be read is for an operator to say.
+    pub fn is_unwanted(&self, member: &Member) -> bool {
+        match member.owner() {
+            Some(Owner::Removed) => true,
+            Some(Owner::Node(roles)) => roles.desired == Role::Worker || member.removal().is_some(),
+            Some(Owner::Unknown | Owner::Missing) | None => false,
+        }
+    }
+
     fn raft_leader(&self) -> Option<MemberId> {
         let voters = self.voters();
         let mut alive = voters.iter().filter(|id| self.alive.contains(id)).copied();
@@ -90,6 +132,9 @@ impl World {
             // A learner reads from its own data.
             let reads = self.alive.contains(&id) && member.has_started() && (serves || member.is_learner());
             member.evidence = match (reads, member.removal()) {
+                _ if self.excluded.contains(&id) => {
+                    Evidence::not_asked(id, member.is_learner(), NotAsked::RemovalBegun)
+                }
                 (false, _) => silent,
                 (true, None) => full,
                 // It is asked for a read alone.
@@ -155,7 +200,10 @@ impl World {
     pub fn take(&mut self, step: &Step) {
         match step {
             Step::MoveLeadership { to, .. } => self.favourite = *to,
-            Step::Forget(id) | Step::Withdraw(id) | Step::EndReaddress(id) => _ = self.in_doubt.remove(id),
+            Step::Forget(id) | Step::Withdraw(id) | Step::EndReaddress(id) => {
+                self.in_doubt.remove(id);
+                self.excluded.remove(id);
+            }
             // A new intent, and a new learner, have their time before them.
             Step::DecideAdd(_) => self.waited = false,
             Step::Add { .. } => {
@@ -180,13 +228,16 @@ impl World {
             listed.client_urls.clear();
         }
         if let Step::Record { .. } = step
-            && let Some(record) = self
+            && let Some(pending) = self.membership.joins.first()
+            && let Some(added) = self
                 .membership
                 .members
                 .iter_mut()
                 .find(|member| member.id == ADDED)
         {
-            record.record.as_mut().expect("it was recorded").node = "n9".to_owned();
+            let record = added.record.as_mut().expect("it was recorded");
+            record.node.clone_from(&pending.node);
+            pending.uid().clone_into(&mut record.uid);
         }
     }
 
@@ -197,6 +248,7 @@ impl World {
             waited: true,
             flight: None,
             in_doubt: BTreeSet::new(),
+            excluded: BTreeSet::new(),
             ..self.clone()
         })
     }
@@ -236,8 +288,11 @@ impl World {
                     record.is_some(),
                 ]),
                 bits(&[
+                    self.excluded.contains(&member.id),
                     member.is_wanted(),
                     member.owner() == Some(Owner::Removed),
+                    member.owner() == Some(Owner::Missing),
+                    member.owner() == Some(Owner::Unknown),
                     record.is_some_and(|record| record.promotion),
                     record.is_some_and(|record| record.readdress.is_some()),
                 ]),
@@ -245,7 +300,9 @@ impl World {
             ]);
         }
         for pending in &self.membership.joins {
+            let replaces = pending.replaces().map_or(0, id);
             key.extend([0xff, pending.join.progress() as u8, pending.join.member_id as u8]);
+            key.extend([replaces, u8::from(pending.is_forced())]);
             key.extend(pending.join.reason.bytes());
             key.extend(pending.join.message.bytes());
         }
