@@ -90,7 +90,7 @@ async fn a_member_with_corrupt_data_counts_for_nothing_and_is_replaced_as_the_st
         .unwrap();
     drop(client);
     let alarms = r#"quorate_etcd_alarms{kind="CORRUPT"}"#;
-    // While nothing is to be done, the members are asked every 30 s.
+    // While nothing is due, the members are asked every 30 s.
     eventually(3 * SOON, "the alarm", async || {
         same(replica.metric(alarms).await, 1.0)
     })

@@ -97,7 +97,7 @@ async fn a_member_that_dies_costs_no_quorum() {
     let mut replica = led(&site).await;
     let raft_leader = site.etcd.raft_leader().await;
     site.0.etcd.members[raft_leader].kill().await.unwrap();
-    // While nothing is to be done, the members are asked every 30 s.
+    // While nothing is due, the members are asked every 30 s.
     eventually(3 * SOON, "a pass over the members after the loss", async || {
         let unhealthy = r#"quorate_members{kind="voter",health="unhealthy"}"#;
         same(replica.metric(unhealthy).await, 1.0)

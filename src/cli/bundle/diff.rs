@@ -74,10 +74,8 @@ pub async fn run(args: &DiffArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     );
     print(&text)?;
     if refused > 0 {
-        return Err(Failure::new(
-            Exit::Refused,
-            format!("{refused} objects cannot be applied"),
-        ));
+        let failure = Failure::new(Exit::Refused, format!("{refused} objects cannot be applied"));
+        return Err(failure.hint("the lines with ! say why; missing permissions: quorate bundle rbac"));
     }
     if args.exit_code && changes > 0 {
         return Err(Failure::conflict("the cluster differs from the bundle"));

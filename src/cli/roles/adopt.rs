@@ -139,7 +139,10 @@ async fn decide(store: &Store, listed: &ListedMember, by: Adopter<'_>) -> Result
     let before = recorded.map(|kv| decode_member(&kv.value)).transpose();
     let before = before.map_err(|malformed| {
         let why = format_args!("its record cannot be read: {malformed}");
-        refuse(id, "Malformed", why)
+        let key = String::from_utf8_lossy(&key);
+        refuse(id, "Malformed", why).hint(format!(
+            "quorate pause roles, quorate promote its node, etcdctl del {key}, adopt it again, quorate resume roles"
+        ))
     })?;
     let node = match (by, &before) {
         (Adopter::Node(name), _) => NodeOf::existing(store, id, name).await?,
@@ -273,7 +276,9 @@ impl NodeOf {
         };
         let node: Node = decode(name.as_str(), &kv.value).map_err(|malformed| {
             let why = format_args!("node {name} cannot be read: {malformed}");
-            refuse(id, "Malformed", why)
+            refuse(id, "Malformed", why).hint(format!(
+                "quorate describe node {name} says why; mend it with quorate apply"
+            ))
         })?;
         let uid = node.metadata.clone().unwrap_or_default().uid;
         if uid.is_empty() {
@@ -325,7 +330,8 @@ fn check_no_other_member(
     let other = other.and_then(|kv| store.keys.parse_member(&kv.key));
     other.map_or(Ok(()), |other| {
         let why = format_args!("node {} has the member {other}", node.name);
-        Err(refuse(id, "NodeHasMember", why))
+        let hint = "--node names another node; quorate get members shows whose each member is";
+        Err(refuse(id, "NodeHasMember", why).hint(hint))
     })
 }
 

@@ -81,7 +81,9 @@ async fn decide(
         State::Published | State::PendingNodeUnpublish
     ) {
         let why = format!("the volume is not on node {node} yet, or no longer: publication/{id}");
-        return Err(Failure::refused("NotPublished", why));
+        let hint =
+            "a node confirms while its publication is published; quorate get publications shows the states";
+        return Err(Failure::refused("NotPublished", why).hint(hint));
     }
     let mut publication = published.object.clone();
     publication.status.get_or_insert_default().expanded_bytes = due;

@@ -43,7 +43,14 @@ enum What {
     /// Put the volume's records back as they were
     Adopt(Which),
     /// Have what is left of the volume removed at the backend
-    Clean(Which),
+    Clean {
+        #[command(flatten)]
+        which: Which,
+
+        /// Do not ask for confirmation
+        #[arg(short, long)]
+        yes: bool,
+    },
 }
 
 #[derive(Args, Debug)]
@@ -55,10 +62,6 @@ struct Which {
     /// The name of the volume, where another volume has its name by now
     #[arg(long = "as", value_name = "VOLUME")]
     new_name: Option<Name>,
-
-    /// Do not ask for confirmation
-    #[arg(short, long)]
-    yes: bool,
 }
 
 /// Runs the command.
@@ -67,18 +70,15 @@ struct Which {
 /// 3 for a tombstone that does not exist, 4 for one whose records cannot be put back, 64 without a terminal to ask for
 /// confirmation.
 pub async fn run(args: TombstoneArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
-    let (which, cleans) = match &args.what {
-        What::Adopt(which) => (which, false),
-        What::Clean(which) => (which, true),
+    let (which, cleans, is_agreed) = match &args.what {
+        What::Adopt(which) => (which, false, true),
+        What::Clean { which, yes } => (which, true, *yes),
     };
     let name = &which.name;
-    confirm::require(
-        which.yes || !cleans,
-        &format!("remove what tombstone {name} names"),
-    )?;
+    confirm::require(is_agreed, &format!("remove what tombstone {name} names"))?;
     let store = connect(etcd).await?;
     let first = plan(&store, which, cleans).await?;
-    if cleans && !which.yes {
+    if !is_agreed {
         confirm::ask(&[&first.statement], "nothing was changed")?;
     }
     let said = commit::settle(&store, REQUESTED, async || {
@@ -106,13 +106,17 @@ struct PutBack {
 
 /// Decides what is put back.
 async fn plan(store: &Store, which: &Which, cleans: bool) -> Result<PutBack, Failure> {
-    let Which { name, new_name, .. } = which;
+    let Which { name, new_name } = which;
     let key = store.keys.tombstone(name);
     let stored: Versioned<Tombstone> = Versioned::read(store, name.as_str(), key).await?;
     let left = &stored.object;
     if !left.unreadable.is_empty() {
         let why = format!("tombstone/{name} has records that cannot be read");
-        return Err(Failure::refused("Malformed", why));
+        let hint = format!(
+            "quorate get tombstones {name} -o yaml shows them; remove at the backend by hand what they name, then \
+             quorate delete tombstone {name}"
+        );
+        return Err(Failure::refused("Malformed", why).hint(hint));
     }
     let Some(mut volume) = left.volume.clone().filter(|_| !left.keeps_volume) else {
         let why = format!("tombstone/{name} is that of a publication");
@@ -131,10 +135,9 @@ async fn plan(store: &Store, which: &Which, cleans: bool) -> Result<PutBack, Fai
     }
     let volume_name = match new_name {
         Some(new_name) => new_name.clone(),
-        None => volume
-            .name()
-            .parse::<Name>()
-            .map_err(|bad| Failure::failed(bad.to_string()))?,
+        None => volume.name().parse::<Name>().map_err(|bad| {
+            Failure::failed(bad.to_string()).hint("--as NAME gives the records another name")
+        })?,
     };
     let of_volume = store.keys.volume(&volume_name);
     let volumes = store.keys.volumes();

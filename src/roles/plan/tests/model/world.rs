@@ -69,7 +69,7 @@ impl World {
         Self::quorum(&self.voters(), |id| self.alive.contains(id))
     }
 
-    /// The member that is replaced, or that is to be: it may come back with its data.
+    /// The member whose replacement is requested or under way: it may come back with its data.
     pub fn lost(&self) -> Option<MemberId> {
         let listed = self
             .membership
