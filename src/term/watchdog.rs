@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn the_time_to_end_counts_from_the_cancellation() {
         // A process that was paused finds its window closed, and cancels its tasks a moment later.
-        let window = Window::open_until(Instant::now());
+        let window = Window::open_until(Instant::now() - LIMIT);
         let short = LIMIT / 2;
         let mut steps = [Err(RecvTimeoutError::Timeout), Ok(short)].into_iter();
         let mut waited = Duration::ZERO;
