@@ -116,7 +116,8 @@ impl AuthorityCertificate {
     /// The first reason why nothing can be signed with it, whatever its key.
     pub fn read(certificates: &[u8], now: Timestamp) -> Result<Self, Unusable> {
         let chain: Vec<Pem> = pem::parse_many(certificates)
-            .map_err(|error| Unusable::Certificate(error.to_string()))?
+            // The error may quote a line of the file, which may hold a key.
+            .map_err(|_| Unusable::Certificate("it is not in PEM".to_owned()))?
             .into_iter()
             .filter(|block| block.tag() == "CERTIFICATE")
             .collect();
@@ -143,7 +144,8 @@ impl AuthorityCertificate {
         }
         Ok(Self {
             public_key: certificate.public_key().subject_public_key.as_ref().to_vec(),
-            certificates_pem: String::from_utf8_lossy(certificates).into_owned(),
+            // Not the file as it is: it may hold a key as well.
+            certificates_pem: chain.iter().map(pem::encode).collect(),
             intermediates_pem: chain
                 .iter()
                 .filter(|block| !is_self_signed(block.contents()))

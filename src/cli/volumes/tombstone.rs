@@ -305,11 +305,11 @@ impl PutBack {
     }
 }
 
-/// The uid of a stored publication, if that can be read.
+/// The uid of a stored publication, if that can be read and it has one: no two are one for the lack of it.
 fn uid_of(store: &Store, key: &[u8], value: &[u8]) -> Option<String> {
     let id = store.keys.parse_publication(key)?;
     let publication = decode::<Publication>(id, value).ok()?;
-    Some(publication.uid().to_owned())
+    Some(publication.uid().to_owned()).filter(|uid| !uid.is_empty())
 }
 
 fn publication_of(left: &Publication, volume: &Name, cleans: bool) -> Publication {

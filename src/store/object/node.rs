@@ -139,9 +139,15 @@ impl Appliable for Node {
             );
             faults.push(Fault::new("spec.outOfService", message));
         }
-        if manifest.membership.is_none() && spec.membership() == Membership::Pending {
+        // One that a later release stored is no acceptance either (INV-13).
+        let is_accepted = matches!(
+            Membership::try_from(spec.membership),
+            Ok(Membership::Unspecified | Membership::Accepted)
+        );
+        if manifest.membership.is_none() && !is_accepted {
+            let word = word_of_number(MEMBERSHIPS, spec.membership);
             let message =
-                format!("missing: node {name} is pending, and leaving the membership out would accept it");
+                format!("missing: node {name} is {word}, and leaving the membership out would accept it");
             faults.push(Fault::new("spec.membership", message));
         }
         let Some(desired_role) = manifest.desired_role.filter(|_| faults.is_empty()) else {

@@ -60,7 +60,7 @@ struct Certificate {
     needed_until: Option<Timestamp>,
 }
 
-/// How long a removal stays on record after the end of the last certificate of its node.
+/// How long a removal stays on record after the end of the last certificate of its node, and after the removal.
 const KEPT: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 impl Certificate {
@@ -75,7 +75,8 @@ impl Certificate {
             uid: uid.to_owned(),
             key,
             revision: stored.map_or(Revision::ABSENT, |kv| kv.mod_revision),
-            needed_until: end.and_then(|end| end.checked_add(KEPT).ok()),
+            // A node that has been dead for long may still have a member to evict and volumes to detach.
+            needed_until: end.and_then(|end| end.max(Timestamp::now()).checked_add(KEPT).ok()),
         })
     }
 

@@ -109,6 +109,20 @@ fn leaving_out_the_desired_role_of_an_existing_node_is_a_fault_and_no_demotion()
     );
 }
 
+/// INV-13
+#[test]
+fn leaving_out_a_membership_that_a_later_release_stored_is_a_fault_and_no_acceptance() {
+    let mut node = stored("spec: {desiredRole: worker}");
+    node.spec.as_mut().unwrap().membership = 3;
+    let Err(Rejection::Faulty(faults)) =
+        plan(&manifest("spec: {desiredRole: worker}"), Some(&node), Part::Spec)
+    else {
+        panic!("accepted");
+    };
+    let paths: Vec<&str> = faults.iter().map(|fault| fault.path.as_str()).collect();
+    assert_eq!(paths, ["spec.membership"]);
+}
+
 #[test]
 fn a_change_of_the_desired_role_is_a_change_of_the_spec_and_not_of_the_observed_role() {
     let node = stored("spec: {desiredRole: worker}");
