@@ -33,11 +33,18 @@ impl Reconciler {
     pub(super) async fn finish(
         &mut self,
         fence: &Fence,
-        objects: HashSet<ObjectRef>,
+        mut objects: HashSet<ObjectRef>,
         report: &mut Report,
     ) -> Result<(), Stopped> {
-        self.take_in_all(fence, objects, report).await?;
-        self.record_results(fence).await
+        loop {
+            self.take_in_all(fence, std::mem::take(&mut objects), report)
+                .await?;
+            self.record_results(fence).await?;
+            // Jobs end during the record as well. Nothing is decided about an object whose result is not taken in.
+            if self.ended.is_empty() {
+                return Ok(());
+            }
+        }
     }
 
     /// The same, but the last results are recorded with the next ones: the jobs that follow wait for no write to
