@@ -13,6 +13,7 @@ use http::Request;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use quorate_dev::workspace::programs;
 use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::time::{sleep, timeout};
@@ -75,6 +76,8 @@ pub struct Cost {
 
 impl Sides {
     pub async fn prepare(kubernetes: &Kubernetes, etcd: &EtcdServer) -> Result<Self> {
+        // The first call builds the program: not within what is measured.
+        programs()?;
         let kubeconfig = Kubeconfig::read_from(kubernetes.kubeconfig(RAW)?)?;
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         let sides = Self {

@@ -235,6 +235,7 @@ async fn while_a_newer_candidate_stands_changes_of_the_registrations_have_nothin
         tokio::time::sleep(Duration::from_millis(50)).await;
         let gone = Txn::new().delete(registration("another").as_bytes());
         commit(&client, gone).await.unwrap();
+        // As above.
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     // Once they stand again, they have seen all of it.

@@ -150,8 +150,10 @@ async fn no_change_is_sent_once_the_proof_that_roles_are_not_paused_is_too_old()
     // The leader reads after 3 s that roles are resumed, and after 6 s more that they are not paused.
     proxy.set(Network::Delays(Duration::from_secs(3)));
     world.commit(Txn::new().delete(&pause)).await;
+    // Between the two reads.
     tokio::time::sleep(Duration::from_secs(8)).await;
     world.commit(Txn::new().put(&pause, "")).await;
+    // The time in which a call with the late proof would be made.
     tokio::time::sleep(2 * CHANGE_LIMIT).await;
     world.wait_voters(&["etcd-1", "etcd-2", "etcd-3"]).await;
     proxy.set(Network::Passes);
