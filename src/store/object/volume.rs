@@ -224,6 +224,7 @@ impl Appliable for Volume {
             });
             status.integer("capacityBytes");
             status.integer("nodeExpansionBytes");
+            status.value("detachNodeIDs");
             for flag in ["createAttempted", "deleteAttempted", "static", "deleting"] {
                 status.boolean(flag);
             }

@@ -140,7 +140,14 @@ impl Run<'_> {
         let secrets = self.secrets(&volume).await?;
         failpoint::abort_at("volumes.publishing");
         if let Some(intent) = record::intend_publish(&stored.object, csi_node_id) {
-            self.put(&mut stored, intent, None).await?;
+            // The volume may be about to be unpublished from this node id since the snapshot.
+            let of_volume = self.env.store.keys.volume(&self.operation.volume);
+            let proof = Proof::Unchanged(of_volume.clone(), self.operation.snapshot.revision);
+            let intended = self.put(&mut stored, intent, Some(proof)).await;
+            if matches!(intended, Err(Interrupted::Stale)) {
+                self.read(of_volume).await?;
+            }
+            intended?;
         }
         failpoint::abort_at("volumes.publish-intended");
         let wanted = request::publish(&volume, &stored.object, csi_node_id)?;

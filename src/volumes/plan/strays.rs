@@ -2,6 +2,7 @@
 
 use super::{Decision, Observed, Step, Target, WaitReason, offers};
 use crate::proto::VolumeStatus;
+use crate::store::object::Object;
 use crate::store::object::publication::stored_node_id;
 
 /// Plans the ends of what no publication stores.
@@ -42,6 +43,12 @@ pub(super) fn is_stray(observed: &Observed<'_>, csi_node_id: &str) -> bool {
     let status = observed.volume.status.as_ref();
     let mut strays = status.into_iter().flat_map(|status| &status.detach_node_ids);
     strays.any(|stray| stray == csi_node_id)
+}
+
+/// What an operator can do about a node id that the plugin never confirms, such as that of a node which it does not know any more.
+pub(super) fn way_out(observed: &Observed<'_>) -> String {
+    let name = observed.volume.name();
+    format!("; if the plugin never confirms that, quorate unpublish {name} --node-id ID --force gives it up")
 }
 
 /// Whether another volume with the same id is published to this node id, or may be.
