@@ -35,7 +35,10 @@ impl TermState {
             debug!(volume = %name, "waits for a call under a former name of the volume");
             return;
         }
-        let decision = self.decide(name, &driver, &snapshot);
+        let mut decision = self.decide(name, &driver, &snapshot);
+        if self.is_unrecorded(name, &snapshot.volume) {
+            decision.step = decision.step.filter(|step| *step == Step::Connect);
+        }
         match decision.step.clone() {
             Some(Step::Connect) => {
                 self.park(name, &driver);

@@ -49,6 +49,12 @@ impl Compensation {
         }
     }
 
+    /// The publication, where the record of its volume is there: the plan undoes it once that says so.
+    pub fn to_record(&self, index: &Index) -> Option<&PublishedTo> {
+        index.with_uid(self.volume.uid())?;
+        self.publication.as_ref()
+    }
+
     /// Whether a record of any name has what would be undone.
     fn claimed(&self, index: &Index) -> Held {
         let mut held = Held::Gone;

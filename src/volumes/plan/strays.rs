@@ -48,7 +48,9 @@ pub(super) fn is_stray(observed: &Observed<'_>, csi_node_id: &str) -> bool {
 /// What an operator can do about a node id that the plugin never confirms, such as that of a node which it does not know any more.
 pub(super) fn way_out(observed: &Observed<'_>) -> String {
     let name = observed.volume.name();
-    format!("; if the plugin never confirms that, quorate unpublish {name} --node-id ID --force gives it up")
+    format!(
+        "; if the plugin never confirms that it has left, quorate unpublish {name} --node-id ID --force gives that up"
+    )
 }
 
 /// Whether another volume with the same id is published to this node id, or may be.
