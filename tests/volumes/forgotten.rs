@@ -173,6 +173,53 @@ async fn what_is_taken_back_under_another_name_waits_for_the_call_under_the_form
     leader.resign().await;
 }
 
+/// The call that has no answer may take the volume from the node at any time after that.
+#[tokio::test]
+async fn what_is_taken_in_by_its_id_is_published_only_after_it_has_left_the_node_of_a_forgotten_record() {
+    let (world, leader) = impatient().await;
+    world.publish("data", "n1").await;
+    let id = world.backend_id("data").await;
+    world.plugin.fault(UNPUBLISH, None, Happening::Hangs).await;
+    world.done(&["unpublish", "data", "n1", "--confirm"]).await;
+    after_an_unanswered_call(&world, 1).await;
+    world
+        .done(&["delete", "volume", "data", "--yes", "--force"])
+        .await;
+    world.apply(&taken_in("theirs", &id, "")).await;
+    world.done(&["publish", "theirs", "n1"]).await;
+    after_an_unanswered_call(&world, 1).await;
+    assert_eq!(world.plugin.calls_of(PUBLISH).len(), 1, "it may be detached yet");
+    expect_published_after_an_answer(&world, "theirs", &id).await;
+    leader.resign().await;
+}
+
+/// INV-6: its data may be gone under the node that uses it.
+#[tokio::test]
+async fn what_may_be_half_deleted_by_a_forgotten_record_is_not_taken_in() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    let id = world.backend_id("data").await;
+    let fails = Happening::Fails(answer("DeadlineExceeded", "it goes on"));
+    world.plugin.fault("DeleteVolume", None, fails).await;
+    world.done(&["delete", "volume", "data", "--yes"]).await;
+    world.expect_blocked("data", None, "DeadlineExceeded").await;
+    world
+        .done(&["delete", "volume", "data", "--yes", "--force"])
+        .await;
+    world.apply(&taken_in("theirs", &id, "")).await;
+    let blocked = world.expect_blocked("theirs", None, "DeletionBegun").await;
+    let name = tombstone(&world).await;
+    assert!(blocked.message.contains(&name), "{blocked:?}");
+    world.plugin.clear_faults().await;
+    world.delete("theirs").await;
+    world.done(&["tombstone", "clean", &name, "--yes"]).await;
+    world.expect_gone("data").await;
+    world.expect_empty_backend().await;
+    leader.resign().await;
+}
+
 #[tokio::test]
 async fn what_is_taken_in_by_its_id_waits_for_the_call_of_the_record_that_was_forgotten() {
     let world = World::start().await;

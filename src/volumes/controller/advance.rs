@@ -36,7 +36,7 @@ impl TermState {
             return;
         }
         let mut decision = self.decide(name, &driver, &snapshot);
-        if self.is_unrecorded(name, &snapshot.volume) {
+        if self.is_unrecorded(name) {
             decision.step = decision.step.filter(|step| *step == Step::Connect);
         }
         match decision.step.clone() {

@@ -1,16 +1,15 @@
 //! What calls have done for records that were gone by then: who undoes it.
 
 use super::TermState;
-use crate::proto::Volume;
 use crate::store::Name;
-use crate::store::object::{Object, volume};
+use crate::store::object::volume;
 use crate::volumes::index::VolumeSnapshot;
 use crate::volumes::operation::{Action, Compensation, Held, PublishedTo};
 use crate::volumes::plan::{Plugin, Target};
 use crate::volumes::retry_state::RetryState;
 
 impl TermState {
-    /// Results of volumes that were taken back under other names go there: the records that decide about them wake those names.
+    /// Results of volumes that were taken back, or in, under other names go there: the records that decide about them wake those names.
     fn hand_over(&mut self, name: &Name) {
         let has_any = |state: &RetryState| !state.compensations.is_empty();
         if !self.unsettled.get(name).is_some_and(has_any) {
@@ -18,7 +17,7 @@ impl TermState {
         }
         let all = std::mem::take(&mut self.unsettled.state(name).compensations);
         for compensation in all {
-            let recorded = self.index.with_uid(compensation.volume.uid());
+            let recorded = self.index.leading_to(&compensation.volume);
             let recorded = recorded.filter(|recorded| recorded != name);
             self.woken.extend(recorded.clone());
             let state = self.unsettled.state(recorded.as_ref().unwrap_or(name));
@@ -48,13 +47,11 @@ impl TermState {
 
     /// Whether the volume was published for a publication that is gone, and its record does not say so yet. Until it does, nothing is
     /// done about the volume: it would be deleted while it is published (INV-6).
-    pub(super) fn is_unrecorded(&self, name: &Name, volume: &Volume) -> bool {
+    pub(super) fn is_unrecorded(&self, name: &Name) -> bool {
         let state = self.unsettled.get(name);
         let mut compensations = state.into_iter().flat_map(|state| &state.compensations);
-        compensations.any(|one| {
-            let is_of_this = one.publication.is_some() && one.volume.uid() == volume.uid();
-            is_of_this && one.held(&self.index, name) == Held::Gone
-        })
+        compensations
+            .any(|one| one.to_record(&self.index).is_some() && one.held(&self.index, name) == Held::Gone)
     }
 
     /// Begins to undo what the volume left at the backend without a record. False if there is nothing, or it cannot be done

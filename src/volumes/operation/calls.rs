@@ -83,7 +83,10 @@ impl Run<'_> {
             let wanted = request::validate(&taken_in)?;
             self.call(session.validate_volume(&wanted, &secrets)).await?;
         }
-        self.put(&mut stored, taken_in, None).await
+        let left = self.left_by_forgotten(&taken_in).await?;
+        let leaving = |volume: Volume, id: &String| record::with_stray(&volume, id);
+        self.put(&mut stored, left.iter().fold(taken_in, leaving), None)
+            .await
     }
 
     /// The plugin did not create the volume. Records that nothing is there, if that is so.

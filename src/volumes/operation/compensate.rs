@@ -49,9 +49,9 @@ impl Compensation {
         }
     }
 
-    /// The publication, where the record of its volume is there: the plan undoes it once that says so.
+    /// The publication, where a record leads to its volume: the plan undoes it once that says so.
     pub fn to_record(&self, index: &Index) -> Option<&PublishedTo> {
-        index.with_uid(self.volume.uid())?;
+        index.leading_to(&self.volume)?;
         self.publication.as_ref()
     }
 
