@@ -323,6 +323,9 @@ fn was_publishing(observed: &Observed<'_>) -> bool {
 
 /// Another node that may have the volume, and whose publication the access mode does not allow beside this one. Commands
 /// refuse such a publication; this is for records that were observed out of order.
+///
+/// Node ids that no publication stores do not count. Such a publication was forgotten before its node got the volume, or after the
+/// node had confirmed that it no longer uses it, unless an operator has forgotten one that was published.
 fn excluding_holder<'a>(node: &Name, publication: &Publication, observed: &Observed<'a>) -> Option<&'a Name> {
     let sharing = access_mode(observed.volume).map(AccessMode::sharing);
     let excludes: fn(&Publication) -> bool = match scope_of(observed.volume) {

@@ -23,7 +23,8 @@ pub(super) fn plan_strays(observed: &Observed<'_>, status: &VolumeStatus, decisi
         if observed.resting.contains(&target) || is_held_back {
             continue;
         }
-        match offers(observed, &target, decision) {
+        // A node id has no conditions of its own: those of the volume say what it waits for.
+        match offers(observed, &Target::Volume, decision) {
             None => {}
             Some(offers) if offers.publish => decision.choose(Step::UnpublishStray {
                 csi_node_id: csi_node_id.clone(),
