@@ -149,10 +149,10 @@ async fn being_unpublished(world: &World) -> String {
     id
 }
 
-/// Returns once the leader has seen everything that was written before.
+/// Returns once the leader has seen everything that was written before: volumes and publications, which it follows separately.
 async fn seen_by_the_leader(world: &World) {
     world.apply(&volume("later", "")).await;
-    world.expect_created("later").await;
+    world.publish("later", "n2").await;
 }
 
 /// The call that hangs is why the volume was forgotten. It would take the volume from the node that has it by then.
