@@ -4,16 +4,12 @@ use std::collections::BTreeSet;
 
 use super::{Failure, Interrupted, Run};
 use crate::proto::publication_status::State;
-use crate::proto::{Backend, Plugin, Publication, Tombstone, Volume};
+use crate::proto::{Plugin, Publication, Tombstone, Volume};
 use crate::store::object::plugin::may_share_backend;
 use crate::store::object::publication::{state, stored_node_id};
 use crate::store::object::tombstone::left_node_ids;
-use crate::store::object::volume::{backend_id, driver};
+use crate::store::object::volume::{backend_id, driver, made_at};
 use crate::store::object::{Object, decode};
-
-fn made_at(volume: &Volume) -> Option<&Backend> {
-    volume.status.as_ref()?.backend.as_ref()
-}
 
 /// Whether the tombstone is that of a record of the same volume at the backend. Where it is not known, it may be (INV-12).
 fn is_of(tombstone: &Tombstone, taken_in: &Volume, plugin: Option<&Plugin>) -> bool {
@@ -82,7 +78,7 @@ impl Run<'_> {
 mod tests {
     use super::*;
     use crate::proto::volume_spec::Driver;
-    use crate::proto::{PluginSpec, PublicationStatus, VolumeSpec, VolumeStatus};
+    use crate::proto::{Backend, PluginSpec, PublicationStatus, VolumeSpec, VolumeStatus};
 
     fn volume(id: &str, endpoint: &str) -> Volume {
         Volume {

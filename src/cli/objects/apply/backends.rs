@@ -63,7 +63,7 @@ pub async fn look_up(
             }
             continue;
         };
-        let made_at = volume.status.as_ref().and_then(|status| status.backend.as_ref());
+        let made_at = volume::made_at(&volume);
         let count = match made_at {
             Some(_) => &mut moved.left_behind,
             None => &mut moved.unknown,
