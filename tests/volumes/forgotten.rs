@@ -48,6 +48,21 @@ async fn expect_published_after_an_answer(world: &World, volume: &str, id: &str)
     world.unpublish(volume, "n1").await;
 }
 
+/// Wants the volume data on `n1` again while the plugin does not answer that it has left the node, under two leaders.
+async fn expect_published_again_after_an_answer(world: &World, leader: Leader, id: &str) {
+    world.done(&["publish", "data", "n1"]).await;
+    after_an_unanswered_call(world, 1).await;
+    assert_eq!(world.plugin.calls_of(PUBLISH).len(), 1, "it may be detached yet");
+    leader.resign().await;
+    let leader = world.leader().await;
+    after_an_unanswered_call(world, 1).await;
+    assert_eq!(world.plugin.calls_of(PUBLISH).len(), 1, "it may be detached yet");
+    expect_published_after_an_answer(world, "data", id).await;
+    world.delete("data").await;
+    world.expect_empty_backend().await;
+    leader.resign().await;
+}
+
 /// The publication succeeded after it was forgotten. The plugin may detach the volume at any time after it was asked to, so that
 /// whatever is published to the node before would be lost under it.
 #[tokio::test]
@@ -61,18 +76,7 @@ async fn a_volume_is_published_again_only_after_the_plugin_says_that_it_has_left
     world.plugin.fault(UNPUBLISH, None, Happening::Hangs).await;
     world.plugin.release().await;
     after_an_unanswered_call(&world, 1).await;
-    world.done(&["publish", "data", "n1"]).await;
-    after_an_unanswered_call(&world, 1).await;
-    assert_eq!(world.plugin.calls_of(PUBLISH).len(), 1, "it may be detached yet");
-    // The next leader knows of it as well.
-    leader.resign().await;
-    let leader = world.leader().await;
-    after_an_unanswered_call(&world, 1).await;
-    assert_eq!(world.plugin.calls_of(PUBLISH).len(), 1, "it may be detached yet");
-    expect_published_after_an_answer(&world, "data", &id).await;
-    world.delete("data").await;
-    world.expect_empty_backend().await;
-    leader.resign().await;
+    expect_published_again_after_an_answer(&world, leader, &id).await;
 }
 
 /// The call to unpublish has no answer, which is why the publication is forgotten: the plugin may go on with it.
@@ -86,18 +90,7 @@ async fn a_volume_that_leaves_a_node_without_an_answer_is_published_there_again_
     after_an_unanswered_call(&world, 1).await;
     let forgotten = world.done(&["unpublish", "data", "n1", "--force", "--yes"]).await;
     assert!(forgotten.contains("node id csi-n1"), "{forgotten}");
-    world.done(&["publish", "data", "n1"]).await;
-    after_an_unanswered_call(&world, 1).await;
-    assert_eq!(world.plugin.calls_of(PUBLISH).len(), 1, "it may be detached yet");
-    // The next leader knows of it as well.
-    leader.resign().await;
-    let leader = world.leader().await;
-    after_an_unanswered_call(&world, 1).await;
-    assert_eq!(world.plugin.calls_of(PUBLISH).len(), 1, "it may be detached yet");
-    expect_published_after_an_answer(&world, "data", &id).await;
-    world.delete("data").await;
-    world.expect_empty_backend().await;
-    leader.resign().await;
+    expect_published_again_after_an_answer(&world, leader, &id).await;
 }
 
 /// The node is gone at the provider, or the operator has mistyped its id.
