@@ -10,9 +10,8 @@ use crate::cli::confirm;
 use crate::cli::exit::Failure;
 use crate::cli::output::{one_line, print};
 use crate::etcd::Txn;
-use crate::proto::publication_status::State;
 use crate::proto::{Metadata, Publication, Tombstone, Volume};
-use crate::store::object::publication::{state, stored_node_id};
+use crate::store::object::publication::undecided_node_id;
 use crate::store::object::{Object, decode, time, tombstone};
 use crate::store::{Name, Store};
 use crate::volumes::record;
@@ -36,16 +35,11 @@ pub async fn unpublish(store: &Store, volume: &Name, node: &Name, yes: bool) -> 
     print(&format!("publication/{id} {said}\n")).map(drop)
 }
 
-/// The node id of the publication, where a call to publish the volume there, or to unpublish it, may be under way. A node may use
-/// what is published: that stays (INV-12).
-fn undecided_node_id<'a>(publication: &'a Publication, volume: &Volume) -> Option<&'a str> {
+/// The node id from which the volume is unpublished although the publication is gone.
+fn kept_node_id<'a>(publication: &'a Publication, volume: &Volume) -> Option<&'a str> {
     let spec = publication.spec.as_ref();
     let belongs = spec.is_some_and(|spec| spec.volume_uid == volume.uid());
-    let is_called = matches!(
-        state(publication),
-        State::PendingPublish | State::PendingUnpublish
-    );
-    Some(stored_node_id(publication)).filter(|id| belongs && is_called && !id.is_empty())
+    undecided_node_id(publication).filter(|_| belongs)
 }
 
 /// Deletes the record, also one that cannot be read. A tombstone lists what may be left at the backend (INV-6). Where a call may be
@@ -94,7 +88,7 @@ async fn decide(store: &Store, volume: &Name, node: &Name) -> Result<Decision<St
         .put(&tombstone, left.encode_to_vec());
     let said = format!("forgotten by force; tombstone/{uid} keeps what may be left at the backend");
     if let (Some((record, revision)), Some(forgotten)) = (&recorded, left.publications.first())
-        && let Some(node_id) = undecided_node_id(forgotten, record)
+        && let Some(node_id) = kept_node_id(forgotten, record)
     {
         let stray = record::with_stray(record, node_id);
         let txn = txn
@@ -113,6 +107,7 @@ async fn decide(store: &Store, volume: &Name, node: &Name) -> Result<Decision<St
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proto::publication_status::State;
     use crate::proto::{PublicationSpec, PublicationStatus};
 
     /// INV-6, INV-12
@@ -138,7 +133,7 @@ mod tests {
                     ..PublicationStatus::default()
                 }),
             };
-            undecided_node_id(&publication, &volume).is_some()
+            kept_node_id(&publication, &volume).is_some()
         };
         assert!(kept(State::PendingPublish, "csi-n1", "uid"));
         assert!(kept(State::PendingUnpublish, "csi-n1", "uid"));

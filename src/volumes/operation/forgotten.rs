@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::{Failure, Interrupted, Run};
-use crate::proto::publication_status::State;
-use crate::proto::{Plugin, Publication, Tombstone, Volume};
+use crate::proto::{Plugin, Tombstone, Volume};
 use crate::store::object::plugin::may_share_backend;
-use crate::store::object::publication::{state, stored_node_id};
+use crate::store::object::publication::undecided_node_id;
 use crate::store::object::tombstone::left_node_ids;
 use crate::store::object::volume::{backend_id, driver, made_at};
 use crate::store::object::{Object, decode};
@@ -22,20 +21,11 @@ fn is_of(tombstone: &Tombstone, taken_in: &Volume, plugin: Option<&Plugin>) -> b
         && plugin.is_none_or(may_share)
 }
 
-/// Whether a call may be under way that publishes the volume, or unpublishes it. A node may use what is published: that stays.
-fn is_called(publication: &Publication) -> bool {
-    matches!(
-        state(publication),
-        State::PendingPublish | State::PendingUnpublish
-    )
-}
-
 /// The node ids of which a call may be under way.
 fn node_ids(tombstone: &Tombstone) -> impl Iterator<Item = String> {
-    let called = tombstone.publications.iter().filter(|one| is_called(one));
-    let called = called.map(|publication| stored_node_id(publication).to_owned());
-    let left = left_node_ids(tombstone).iter().cloned();
-    called.chain(left).filter(|id| !id.is_empty())
+    let called = tombstone.publications.iter().filter_map(undecided_node_id);
+    let left = left_node_ids(tombstone).iter().map(String::as_str);
+    called.chain(left).map(str::to_owned)
 }
 
 impl Run<'_> {
@@ -77,8 +67,9 @@ impl Run<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proto::publication_status::State;
     use crate::proto::volume_spec::Driver;
-    use crate::proto::{Backend, PluginSpec, PublicationStatus, VolumeSpec, VolumeStatus};
+    use crate::proto::{Backend, PluginSpec, Publication, PublicationStatus, VolumeSpec, VolumeStatus};
 
     fn volume(id: &str, endpoint: &str) -> Volume {
         Volume {
