@@ -20,7 +20,10 @@ pub fn condition_changes(
     let is_unknown = decision.step == Some(Step::Connect);
     let status = snapshot.volume.status.as_ref();
     let strays = status.into_iter().flat_map(|status| &status.detach_node_ids);
-    let strays = strays.map(|id| Target::Stray(id.clone()));
+    // Those that the record has yet to take.
+    let unrecorded = state.into_iter().flat_map(|state| &state.compensations);
+    let unrecorded = unrecorded.filter_map(|one| Some(&one.publication.as_ref()?.csi_node_id));
+    let strays = strays.chain(unrecorded).map(|id| Target::Stray(id.clone()));
     let change = |target: Target, conditions: Option<&Vec<Condition>>| {
         if state.is_some_and(|state| state.is_quiet(&target)) {
             return None;

@@ -307,7 +307,10 @@ fn plan_deletion(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut 
     let strays = status.detach_node_ids.iter().map(|id| format!("node id {id}"));
     let published: Vec<String> = nodes.chain(strays).collect();
     if !published.is_empty() {
-        let message = format!("the volume is published to {}", published.join(", "));
+        let mut message = format!("the volume is published to {}", published.join(", "));
+        if !status.detach_node_ids.is_empty() {
+            message += &strays::way_out(observed);
+        }
         decision.wait(&target, WaitReason::Published, message);
         return;
     }

@@ -229,12 +229,19 @@ impl PluginState {
         };
         let reported = self.reported.clone().unwrap_or_default();
         let capabilities = reported.capabilities.iter().flat_map(Capabilities::iter);
+        // Before its first session, its endpoint is all that is known of its backend; without its record, the status is all that is
+        // left of that.
+        let endpoint = plugin::endpoint(&self.record).to_owned();
+        let before = (!endpoint.is_empty()).then(|| Backend {
+            endpoint,
+            ..Backend::default()
+        });
         PluginStatus {
             state: state.to_owned(),
             message,
             version: reported.version,
             capabilities: capabilities.map(|one| one.name().to_owned()).collect(),
-            backend: self.backend.clone(),
+            backend: self.backend.clone().or(before),
             creator: self.creator.clone(),
             ..PluginStatus::default()
         }
@@ -304,6 +311,8 @@ mod tests {
         state.configure(&name(), Some(&record("unix:///s", 1)), None, &plugins);
         assert_eq!(state.observe(None, false), plan::Plugin::Unknown);
         assert!(state.readiness().state == "Idle" && state.plugin().is_some());
+        let backend = state.readiness().backend.unwrap();
+        assert_eq!(backend.endpoint, "unix:///s", "it had no session yet");
         let endpoint = "unix:///s".parse().unwrap();
         state.not_ready = Some(NotReady::Starting { endpoint });
         assert_eq!(state.readiness().state, "PluginStarting");

@@ -14,8 +14,9 @@ use crate::support::wait::{SOON, eventually, same};
 /// Objects that are written at once.
 const AT_ONCE: usize = 16;
 
-/// Objects in all. With [`LATENCY`], the network fails while they are written.
-const MANY: usize = 200;
+/// Objects in all. With [`LATENCY`], they are written for more than six seconds: the network fails meanwhile, however slow the
+/// machine is.
+const MANY: usize = 1000;
 
 /// Each piece arrives this much later.
 const LATENCY: Duration = Duration::from_millis(50);

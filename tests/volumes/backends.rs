@@ -2,6 +2,7 @@
 
 use super::world::leader_with;
 use super::*;
+use quorate::proto::PluginStatus;
 use quorate::volumes::controller::Times;
 
 /// The document of the plugin at the endpoint of this one, with `more` in its spec.
@@ -217,6 +218,48 @@ async fn a_plugin_that_is_deleted_by_force_and_applied_again_elsewhere_has_moved
         refused.contains("BackendUnknown") && refused.contains(&former),
         "{refused}"
     );
+    world.apply(&world.plugin_document("{}")).await;
+}
+
+/// INV-6: no leader of this release had a session of it, so that nothing but its endpoint says where they were made.
+#[tokio::test]
+async fn a_plugin_that_never_answered_and_is_applied_again_elsewhere_has_moved() {
+    let mut world = World::start().await;
+    let other = TestPlugin::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    leader.resign().await;
+    without_backend(&world, "data").await;
+    let status = world.store.keys.plugin_status(&parsed(DRIVER));
+    world.commit(Txn::new().delete(&status)).await;
+    world.plugin.stop().await.unwrap();
+    let forget = ["delete", "plugin", DRIVER, "--yes", "--force"];
+    let args = ["apply", "-f", "-"];
+    let refused = async || {
+        let applied = world.run_with(&args, &plugin_at(&other, "")).await;
+        let refused = applied.expect_code(4);
+        assert!(refused.contains("BackendUnknown"), "{refused}");
+        refused
+    };
+    world.done(&forget).await;
+    refused().await;
+    // The operator knows that it is the one of before.
+    let own = world.plugin.endpoint().to_string();
+    let known = format!(", sameBackendAs: [\"{own}\"]");
+    world.apply(&plugin_at(&world.plugin, &known)).await;
+    let leader = world.leader().await;
+    eventually(SOON, "the status says where it is", async || {
+        let stored = world.read(&status).await.ok_or("there is none")?;
+        let status = PluginStatus::decode(&*stored.value).unwrap();
+        let backend = status.backend.ok_or("it names none")?;
+        same(backend.endpoint, own.clone()).map_err(|_| "it names another")
+    })
+    .await;
+    leader.resign().await;
+    world.done(&forget).await;
+    let said = refused().await;
+    assert!(said.contains(&own), "{said}");
     world.apply(&world.plugin_document("{}")).await;
 }
 

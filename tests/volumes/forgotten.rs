@@ -3,6 +3,7 @@
 use super::forced::tombstone;
 use super::imports::taken_in;
 use super::*;
+use crate::support::leader::Leader;
 
 const PUBLISH: &str = "ControllerPublishVolume";
 const UNPUBLISH: &str = "ControllerUnpublishVolume";
@@ -21,16 +22,52 @@ async fn after_an_unanswered_call(world: &World, published: usize) {
     .await;
 }
 
-/// The publication succeeded after it was forgotten. The plugin may detach the volume at any time after it was asked to, so that
-/// whatever is published to the node before would be lost under it.
-#[tokio::test]
-async fn a_volume_is_published_again_only_after_the_plugin_says_that_it_has_left_the_node() {
+/// A volume called data, and a leader that waits for a call to unpublish for a second only.
+async fn impatient() -> (World, Leader) {
     let world = World::start().await;
     let limits = "{\"timeout\": \"60s\", \"timeouts\": {\"unpublish\": \"1s\"}}";
     world.apply(&world.plugin_document(limits)).await;
     let leader = world.leader().await;
     world.apply(&volume("data", "")).await;
     world.expect_created("data").await;
+    (world, leader)
+}
+
+/// Has the plugin answer again. Waits until it has published the volume, once more, to `n1`, and only after it has answered that it has
+/// unpublished it.
+async fn expect_published_after_an_answer(world: &World, volume: &str, id: &str) {
+    world.plugin.clear_faults().await;
+    world.expect_state(volume, "n1", "published").await;
+    assert_eq!(world.attached(id), ["csi-n1"]);
+    let answered = world.plugin.calls_of(UNPUBLISH).into_iter();
+    let answered = answered.filter(|call| call.code.as_deref() == Some("OK"));
+    let left = answered.filter_map(|call| call.end).min();
+    let published = world.plugin.calls_of(PUBLISH);
+    assert_eq!(published.len(), 2, "{published:?}");
+    assert!(left.unwrap() <= published[1].start, "{left:?} {published:?}");
+    world.unpublish(volume, "n1").await;
+}
+
+/// Wants the volume data on `n1` again while the plugin does not answer that it has left the node, under two leaders.
+async fn expect_published_again_after_an_answer(world: &World, leader: Leader, id: &str) {
+    world.done(&["publish", "data", "n1"]).await;
+    after_an_unanswered_call(world, 1).await;
+    assert_eq!(world.plugin.calls_of(PUBLISH).len(), 1, "it may be detached yet");
+    leader.resign().await;
+    let leader = world.leader().await;
+    after_an_unanswered_call(world, 1).await;
+    assert_eq!(world.plugin.calls_of(PUBLISH).len(), 1, "it may be detached yet");
+    expect_published_after_an_answer(world, "data", id).await;
+    world.delete("data").await;
+    world.expect_empty_backend().await;
+    leader.resign().await;
+}
+
+/// The publication succeeded after it was forgotten. The plugin may detach the volume at any time after it was asked to, so that
+/// whatever is published to the node before would be lost under it.
+#[tokio::test]
+async fn a_volume_is_published_again_only_after_the_plugin_says_that_it_has_left_the_node() {
+    let (world, leader) = impatient().await;
     let id = world.backend_id("data").await;
     world.plugin.fault(PUBLISH, 1, Happening::Waits).await;
     world.done(&["publish", "data", "n1"]).await;
@@ -39,24 +76,51 @@ async fn a_volume_is_published_again_only_after_the_plugin_says_that_it_has_left
     world.plugin.fault(UNPUBLISH, None, Happening::Hangs).await;
     world.plugin.release().await;
     after_an_unanswered_call(&world, 1).await;
-    world.done(&["publish", "data", "n1"]).await;
+    expect_published_again_after_an_answer(&world, leader, &id).await;
+}
+
+/// The call to unpublish has no answer, which is why the publication is forgotten: the plugin may go on with it.
+#[tokio::test]
+async fn a_volume_that_leaves_a_node_without_an_answer_is_published_there_again_only_after_one() {
+    let (world, leader) = impatient().await;
+    world.publish("data", "n1").await;
+    let id = world.backend_id("data").await;
+    world.plugin.fault(UNPUBLISH, None, Happening::Hangs).await;
+    world.done(&["unpublish", "data", "n1", "--confirm"]).await;
     after_an_unanswered_call(&world, 1).await;
-    assert_eq!(world.plugin.calls_of(PUBLISH).len(), 1, "it may be detached yet");
-    // The next leader knows of it as well.
-    leader.resign().await;
+    let forgotten = world.done(&["unpublish", "data", "n1", "--force", "--yes"]).await;
+    assert!(forgotten.contains("node id csi-n1"), "{forgotten}");
+    expect_published_again_after_an_answer(&world, leader, &id).await;
+}
+
+/// The node is gone at the provider, or the operator has mistyped its id.
+#[tokio::test]
+async fn a_node_id_that_the_plugin_never_confirms_holds_its_volume_until_an_operator_gives_it_up() {
+    let world = World::start().await;
     let leader = world.leader().await;
-    after_an_unanswered_call(&world, 1).await;
-    assert_eq!(world.plugin.calls_of(PUBLISH).len(), 1, "it may be detached yet");
-    world.plugin.clear_faults().await;
-    world.expect_state("data", "n1", "published").await;
-    assert_eq!(world.attached(&id), ["csi-n1"]);
-    let answered = world.plugin.calls_of(UNPUBLISH).into_iter();
-    let answered = answered.filter(|call| call.code.as_deref() == Some("OK"));
-    let left = answered.filter_map(|call| call.end).min();
-    let published = world.plugin.calls_of(PUBLISH).pop().unwrap();
-    assert!(left.unwrap() <= published.start, "{left:?} {published:?}");
-    world.unpublish("data", "n1").await;
-    world.delete("data").await;
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    let fails = Happening::Fails(answer("NotFound", "no such node"));
+    world.plugin.fault(UNPUBLISH, None, fails).await;
+    world.done(&["unpublish", "data", "--node-id", "csi-n9"]).await;
+    world.expect_blocked("data", None, "NotFound").await;
+    let shown = world.done(&["get", "volume", "data", "-o", "yaml"]).await;
+    assert!(
+        shown.contains("detachNodeIDs") && shown.contains("csi-n9"),
+        "{shown}"
+    );
+    world.done(&["delete", "volume", "data", "--yes"]).await;
+    let described = world.done(&["describe", "volume", "data"]).await;
+    let way_out = "quorate unpublish data --node-id ID --force";
+    assert!(described.contains(way_out), "{described}");
+    let give_up = ["unpublish", "data", "--node-id", "csi-n9", "--force"];
+    let asked = world.run(&give_up).await.expect_code(64);
+    assert!(asked.contains("--yes"), "{asked}");
+    let other = ["unpublish", "data", "--node-id", "csi-n8", "--force", "--yes"];
+    let missing = world.run(&other).await.expect_code(3);
+    assert!(missing.contains("csi-n8"), "{missing}");
+    world.done(&[&give_up[..], &["--yes"]].concat()).await;
+    world.expect_gone("data").await;
     world.expect_empty_backend().await;
     leader.resign().await;
 }
@@ -78,10 +142,10 @@ async fn being_unpublished(world: &World) -> String {
     id
 }
 
-/// Returns once the leader has seen everything that was written before.
+/// Returns once the leader has seen everything that was written before: volumes and publications, which it follows separately.
 async fn seen_by_the_leader(world: &World) {
     world.apply(&volume("later", "")).await;
-    world.expect_created("later").await;
+    world.publish("later", "n2").await;
 }
 
 /// The call that hangs is why the volume was forgotten. It would take the volume from the node that has it by then.
@@ -99,6 +163,53 @@ async fn what_is_taken_back_under_another_name_waits_for_the_call_under_the_form
     world.publish("old", "n1").await;
     assert_eq!(world.attached(&id), ["csi-n1"]);
     world.check_calls();
+    leader.resign().await;
+}
+
+/// The call that has no answer may take the volume from the node at any time after that.
+#[tokio::test]
+async fn what_is_taken_in_by_its_id_is_published_only_after_it_has_left_the_node_of_a_forgotten_record() {
+    let (world, leader) = impatient().await;
+    world.publish("data", "n1").await;
+    let id = world.backend_id("data").await;
+    world.plugin.fault(UNPUBLISH, None, Happening::Hangs).await;
+    world.done(&["unpublish", "data", "n1", "--confirm"]).await;
+    after_an_unanswered_call(&world, 1).await;
+    world
+        .done(&["delete", "volume", "data", "--yes", "--force"])
+        .await;
+    world.apply(&taken_in("theirs", &id, "")).await;
+    world.done(&["publish", "theirs", "n1"]).await;
+    after_an_unanswered_call(&world, 1).await;
+    assert_eq!(world.plugin.calls_of(PUBLISH).len(), 1, "it may be detached yet");
+    expect_published_after_an_answer(&world, "theirs", &id).await;
+    leader.resign().await;
+}
+
+/// INV-6: its data may be gone under the node that uses it.
+#[tokio::test]
+async fn what_may_be_half_deleted_by_a_forgotten_record_is_not_taken_in() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    let id = world.backend_id("data").await;
+    let fails = Happening::Fails(answer("DeadlineExceeded", "it goes on"));
+    world.plugin.fault("DeleteVolume", None, fails).await;
+    world.done(&["delete", "volume", "data", "--yes"]).await;
+    world.expect_blocked("data", None, "DeadlineExceeded").await;
+    world
+        .done(&["delete", "volume", "data", "--yes", "--force"])
+        .await;
+    world.apply(&taken_in("theirs", &id, "")).await;
+    let blocked = world.expect_blocked("theirs", None, "DeletionBegun").await;
+    let name = tombstone(&world).await;
+    assert!(blocked.message.contains(&name), "{blocked:?}");
+    world.plugin.clear_faults().await;
+    world.delete("theirs").await;
+    world.done(&["tombstone", "clean", &name, "--yes"]).await;
+    world.expect_gone("data").await;
+    world.expect_empty_backend().await;
     leader.resign().await;
 }
 

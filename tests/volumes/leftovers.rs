@@ -2,6 +2,7 @@
 
 use super::deletion::being_created;
 use super::forced::tombstone;
+use super::unreadable::after_the_calls;
 use super::*;
 
 /// Forgets a volume by force while it is being created, so that the leader has to undo its creation; the plugin refuses that.
@@ -43,6 +44,69 @@ async fn what_is_left_of_a_volume_does_not_delay_another_of_its_name() {
     world.plugin.clear_faults().await;
     world.done(&["delete", "volume", "data", "--yes", "--wait"]).await;
     world.expect_empty_backend().await;
+    world.check_calls();
+    leader.resign().await;
+}
+
+/// A publication of the volume data to `n1`, whose record is lost during its call. The command that forgets one keeps its node id,
+/// which one of an earlier release does not.
+async fn lose_during_publication(world: &World) {
+    let publish = "ControllerPublishVolume";
+    world.plugin.fault(publish, 1, Happening::Waits).await;
+    world.done(&["publish", "data", "n1"]).await;
+    world.expect_calls(publish, 1).await;
+    let key = world.store.keys.publication(&parsed("data"), &parsed("n1"));
+    world.commit(Txn::new().delete(&key)).await;
+}
+
+/// INV-6: it would be deleted while it is published.
+#[tokio::test]
+async fn what_is_left_of_a_volume_does_not_delay_what_another_of_its_name_leaves_on_a_node() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    forget_during_creation(&world).await;
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    let id = world.backend_id("data").await;
+    lose_during_publication(&world).await;
+    world.plugin.release().await;
+    world.expect_calls("ControllerUnpublishVolume", 1).await;
+    let what = "the volume has left the node";
+    eventually(SOON, what, async || same(world.attached(&id).len(), 0)).await;
+    world.plugin.clear_faults().await;
+    world.done(&["delete", "volume", "data", "--yes", "--wait"]).await;
+    world.expect_empty_backend().await;
+    world.check_calls();
+    leader.resign().await;
+}
+
+/// INV-12: a publication that cannot be read may be the one that was made. What mends or forgets it concerns the new name alone.
+#[tokio::test]
+async fn what_a_volume_left_on_a_node_is_undone_under_its_new_name_once_its_records_can_be_read() {
+    let world = World::start().await;
+    world
+        .apply(&world.plugin_document("{\"timeout\": \"60s\"}"))
+        .await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    let id = world.backend_id("data").await;
+    lose_during_publication(&world).await;
+    world
+        .done(&["delete", "volume", "data", "--yes", "--force"])
+        .await;
+    let name = tombstone(&world).await;
+    world.done(&["tombstone", "adopt", &name, "--as", "old"]).await;
+    let unreadable = world.store.keys.publication(&parsed("old"), &parsed("n9"));
+    world.put(&unreadable, [0xff, 0xff]).await;
+    world.plugin.release().await;
+    after_the_calls(&world, "ControllerPublishVolume").await;
+    assert_eq!(world.plugin.calls_of("ControllerUnpublishVolume"), []);
+    assert_eq!(world.attached(&id), ["csi-n1"]);
+    world.commit(Txn::new().delete(&unreadable)).await;
+    world.expect_calls("ControllerUnpublishVolume", 1).await;
+    let what = "the volume has left the node";
+    eventually(SOON, what, async || same(world.attached(&id).len(), 0)).await;
     world.check_calls();
     leader.resign().await;
 }

@@ -38,6 +38,18 @@ async fn snapshot_of(world: &World, name: &str) -> VolumeSnapshot {
     }
 }
 
+/// The same with its publication to a node.
+async fn published_snapshot(world: &World, name: &str, node: &str) -> VolumeSnapshot {
+    let mut snapshot = snapshot_of(world, name).await;
+    let node = parsed(node);
+    let key = world.store.keys.publication(&parsed(name), &node);
+    let stored = world.read(&key).await.unwrap();
+    let publication = Publication::decode(&*stored.value).unwrap();
+    snapshot.publications.insert(node.clone(), publication);
+    snapshot.revisions.insert(node, stored.mod_revision);
+    snapshot
+}
+
 fn operation(name: &str, snapshot: &VolumeSnapshot, step: Step, session: &Arc<Session>) -> Operation {
     Operation {
         volume: parsed(name),
@@ -66,15 +78,8 @@ async fn a_deletion_and_a_detachment_prove_in_their_transactions_what_they_were_
     world.commit(Txn::new().put(&publication, "")).await;
 
     world.done(&["publish", "other", "n1"]).await;
-    let mut published = snapshot_of(&world, "other").await;
-    let record = world.store.keys.publication(&parsed("other"), &parsed("n1"));
-    let (record, _) = world.store.etcd.get(&record).await.unwrap();
+    let published = published_snapshot(&world, "other", "n1").await;
     let n1 = parsed("n1");
-    let publication = world.publication("other", "n1").await.unwrap();
-    published.publications.insert(n1.clone(), publication);
-    published
-        .revisions
-        .insert(n1.clone(), record.unwrap().mod_revision);
     let node = async || {
         let (node, _) = world.store.etcd.get(&world.store.keys.node(&n1)).await.unwrap();
         node.unwrap().mod_revision
@@ -113,6 +118,39 @@ async fn a_deletion_and_a_detachment_prove_in_their_transactions_what_they_were_
     let result = operation.run(env.clone()).await.result;
     assert!(result.is_ok(), "{result:?}");
     world.expect_state("other", "n1", "pendingUnpublish").await;
+    leader.resign().await;
+}
+
+/// INV-3, INV-6: a leader may see a new publication before it sees that the volume is still to leave its node id.
+#[tokio::test]
+async fn a_publication_is_intended_only_while_its_volume_is_as_it_was() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    leader.resign().await;
+    world.done(&["publish", "data", "n1"]).await;
+    let before = published_snapshot(&world, "data", "n1").await;
+    world.done(&["unpublish", "data", "--node-id", "csi-n1"]).await;
+    let at = world.records().await;
+
+    let (leader, env) = idle_leader(&world).await;
+    let session = world.plugin.client(LONG).session().await.unwrap();
+    let publish = Step::Publish {
+        node: parsed("n1"),
+        csi_node_id: "csi-n1".to_owned(),
+    };
+    let completion = operation("data", &before, publish, &session).run(env).await;
+    let result = completion.result;
+    assert!(matches!(result, Err(Interrupted::Stale)), "{result:?}");
+    assert_eq!(world.plugin.calls_of("ControllerPublishVolume"), []);
+    assert_eq!(world.records().await, at, "nothing was written");
+    let of_volume = world.store.keys.volume(&parsed("data"));
+    let mut seen = completion.records.iter();
+    assert!(
+        seen.any(|record| record.key == of_volume),
+        "what has changed is known"
+    );
     leader.resign().await;
 }
 

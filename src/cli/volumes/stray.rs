@@ -1,9 +1,11 @@
-//! `quorate unpublish --node-id`: asks the leader to unpublish a volume from a node id that no publication stores.
+//! `quorate unpublish --node-id`: asks the leader to unpublish a volume from a node id that no publication stores, or, with `--force`,
+//! withdraws that.
 
 use prost::Message;
 
 use super::REQUESTED;
 use crate::cli::commit::{self, Decision};
+use crate::cli::confirm;
 use crate::cli::exit::Failure;
 use crate::cli::objects::stored::Versioned;
 use crate::cli::output::{one_line, print};
@@ -13,7 +15,7 @@ use crate::proto::{Publication, Volume};
 use crate::store::object::decode;
 use crate::store::object::publication::stored_node_id;
 use crate::store::{Name, Store};
-use crate::volumes::record::blocked;
+use crate::volumes::record::{self, blocked};
 
 /// Asks for it and, if wanted, waits.
 ///
@@ -44,6 +46,43 @@ pub async fn unpublish(store: &Store, volume: &Name, node_id: &str, wait: &WaitA
     })
     .await?;
     print(&format!("volume/{volume} is unpublished from node id {shown}\n")).map(drop)
+}
+
+/// Asks, unless `yes`, and has the volume unpublished from the node id no more.
+///
+/// # Errors
+/// 3 for a volume that does not exist, or is not being unpublished from the node id, 64 without a terminal to ask for confirmation.
+pub async fn withdraw(store: &Store, volume: &Name, node_id: &str, yes: bool) -> Result<(), Failure> {
+    let shown = one_line(node_id);
+    confirm::require(yes, &format!("leave volume {volume} at node id {shown}"))?;
+    decide_withdrawal(store, volume, node_id).await?;
+    if !yes {
+        let statement = format!(
+            "volume/{volume} is unpublished from node id {shown} no more, where it may stay attached: it is deleted, and published \
+             there again, without that; if a call to unpublish it is under way, data may be lost"
+        );
+        confirm::ask(&[&statement], "nothing was changed")?;
+    }
+    let decide = async || decide_withdrawal(store, volume, node_id).await;
+    commit::settle(store, "withdrawn", decide).await?;
+    print(&format!(
+        "volume/{volume} is unpublished from node id {shown} no more\n"
+    ))
+    .map(drop)
+}
+
+async fn decide_withdrawal(store: &Store, name: &Name, node_id: &str) -> Result<Decision<()>, Failure> {
+    let stored: Versioned<Volume> = Versioned::read(store, name.as_str(), store.keys.volume(name)).await?;
+    let after = record::without_stray(&stored.object, node_id);
+    if after == stored.object {
+        let why = format!(
+            "volume {name} is not being unpublished from node id {}",
+            one_line(node_id)
+        );
+        let hint = format!("quorate describe volume {name} lists the node ids from which it is");
+        return Err(Failure::not_found(why).hint(hint));
+    }
+    Ok(Decision::Write(stored.put(&after), ()))
 }
 
 async fn decide(store: &Store, name: &Name, node_id: &str) -> Result<Decision<&'static str>, Failure> {

@@ -16,10 +16,10 @@ use crate::cli::output::print;
 use crate::etcd::{KeyValue, Revision, Txn};
 use crate::proto::publication_status::State;
 use crate::proto::volume_spec::ReclaimPolicy;
-use crate::proto::{Backend, Plugin, Publication, Tombstone, Volume};
+use crate::proto::{Plugin, Publication, Tombstone, Volume};
 use crate::store::object::plugin::may_share_backend;
 use crate::store::object::publication::stored_node_id;
-use crate::store::object::volume::{backend_id, driver, may_exist};
+use crate::store::object::volume::{backend_id, driver, made_at, may_exist};
 use crate::store::object::{Object, decode, time};
 use crate::store::{Name, Store};
 
@@ -186,10 +186,6 @@ async fn plugin_of(store: &Store, volume: &Volume) -> Result<Plugin, Failure> {
     let (stored, _) = store.etcd.get(&store.keys.plugin(&name)).await?;
     let plugin = stored.and_then(|kv| decode::<Plugin>(name.as_str(), &kv.value).ok());
     Ok(plugin.unwrap_or_default())
-}
-
-fn made_at(volume: &Volume) -> Option<&Backend> {
-    volume.status.as_ref()?.backend.as_ref()
 }
 
 /// Checks that no volume has the key of the one that is put back, or its id at the plugin: one would be detached and deleted

@@ -26,14 +26,18 @@ true. A node that was deleted, or declared out of service (quorate drain NODE --
 --node-id unpublishes the volume from a node id that no publication stores: quorate describe volume names it where the plugin \
 lists one. Data may be lost if a node uses the volume under that id.
 
---force deletes the record of a publication that the plugin will never confirm to have ended, or that cannot be read. Nothing \
-is done at the backend; a tombstone keeps what may be left there.
+--force deletes the record of a publication that the plugin will never confirm to have ended, or that cannot be read; a \
+tombstone keeps what may be left at the backend. Other nodes get the volume at once. If a call for the publication may be under \
+way, the volume keeps its node id: it is published there again, and deleted, only after the plugin has unpublished it.
+
+--node-id with --force gives that up, for a node id that the plugin will never confirm. Data may be lost if a call is under way.
 
 Examples:
   quorate unpublish data n1
   quorate unpublish data n1 --confirm --wait
   quorate unpublish data --node-id csi-n9 --wait
-  quorate unpublish data n1 --force")]
+  quorate unpublish data n1 --force
+  quorate unpublish data --node-id csi-n9 --force")]
 pub struct UnpublishArgs {
     /// The volume
     #[arg(value_name = "VOLUME")]
@@ -51,8 +55,8 @@ pub struct UnpublishArgs {
     #[arg(long)]
     confirm: bool,
 
-    /// Delete the record alone, and leave a tombstone
-    #[arg(long, conflicts_with_all = ["node_id", "confirm", "wait"])]
+    /// Delete the record alone, and leave a tombstone; with --node-id, no longer unpublish the volume from there
+    #[arg(long, conflicts_with_all = ["confirm", "wait"])]
     force: bool,
 
     /// Do not ask for confirmation
@@ -66,13 +70,14 @@ pub struct UnpublishArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// 3 for a volume that is not published to the node, or does not exist, 4 for a node id that a publication stores, 2 after the
-/// timeout.
+/// 3 for a volume that is not published to the node, or is not being unpublished from the node id, or does not exist, 4 for a node id
+/// that a publication stores, 2 after the timeout.
 pub async fn run(args: UnpublishArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let store = connect(etcd).await?;
     match (&args.node, &args.node_id) {
         (Some(node), _) if args.force => force::unpublish(&store, &args.volume, node, args.yes).await,
         (Some(node), _) => unpublish(&store, &args, node).await,
+        (None, Some(node_id)) if args.force => stray::withdraw(&store, &args.volume, node_id, args.yes).await,
         (None, Some(node_id)) => stray::unpublish(&store, &args.volume, node_id, &args.wait).await,
         (None, None) => Err(Failure::usage("no node is given")),
     }

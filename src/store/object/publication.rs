@@ -51,6 +51,16 @@ pub fn stored_node_id(publication: &Publication) -> &str {
     status.map_or("", |status| &status.csi_node_id)
 }
 
+/// The node id of a publication of which a call to publish the volume there, or to unpublish it, may be under way. A node may use what
+/// is published: no call for that may take it away (INV-12).
+pub fn undecided_node_id(publication: &Publication) -> Option<&str> {
+    let is_undecided = matches!(
+        state(publication),
+        State::PendingPublish | State::PendingUnpublish
+    );
+    Some(stored_node_id(publication)).filter(|id| is_undecided && !id.is_empty())
+}
+
 /// The uid of the node that it was made for; empty if the record names none.
 pub fn node_uid(publication: &Publication) -> &str {
     publication.spec.as_ref().map_or("", |spec| &spec.node_uid)

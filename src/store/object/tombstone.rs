@@ -35,9 +35,19 @@ pub fn left_published(tombstone: &Tombstone) -> Vec<(String, String)> {
     ids.collect()
 }
 
+/// The node ids that the volume was being unpublished from, although no publication stored them.
+pub fn left_node_ids(tombstone: &Tombstone) -> &[String] {
+    let status = tombstone
+        .volume
+        .as_ref()
+        .and_then(|volume| volume.status.as_ref());
+    status.map_or(&[][..], |status| &status.detach_node_ids)
+}
+
 /// Whether nothing but the volume itself may be left: by all stored records it is published nowhere.
 pub fn is_volume_alone(tombstone: &Tombstone) -> bool {
-    !tombstone.keeps_volume && tombstone.unreadable.is_empty() && left_published(tombstone).is_empty()
+    let is_published = !left_published(tombstone).is_empty() || !left_node_ids(tombstone).is_empty();
+    !tombstone.keeps_volume && tombstone.unreadable.is_empty() && !is_published
 }
 
 /// What may be left of the volume at the backend, in words, with the names that the backend knows.
@@ -99,6 +109,11 @@ mod tests {
         tombstone.unreadable.insert("n1".to_owned(), vec![0xff]);
         assert!(!is_volume_alone(&tombstone));
         tombstone.unreadable.clear();
+        let volume = tombstone.volume.get_or_insert_default();
+        let strays = &mut volume.status.get_or_insert_default().detach_node_ids;
+        strays.push("csi-n9".to_owned());
+        assert!(!is_volume_alone(&tombstone));
+        tombstone.volume = None;
         tombstone.publications.push(published("csi-n1"));
         assert!(!is_volume_alone(&tombstone));
     }

@@ -12,7 +12,7 @@ use super::{Object, condition};
 use crate::proto::access_mode::{Block, Kind, Mount, Scope, Sharing};
 use crate::proto::volume_spec::{Availability, Driver, ReclaimPolicy, Source};
 use crate::proto::{
-    AccessMode, Capacity, Secret, Topology, TopologyRequirement, Volume, VolumeSecret, VolumeSpec,
+    AccessMode, Backend, Capacity, Secret, Topology, TopologyRequirement, Volume, VolumeSecret, VolumeSpec,
     VolumeStatus,
 };
 use crate::store::keys::Name;
@@ -113,6 +113,11 @@ pub fn backend_id(volume: &Volume) -> &str {
         "" => source.map_or("", |source| &source.volume_id),
         own => own,
     }
+}
+
+/// The backend that the volume was made at; `None` if its record does not say.
+pub fn made_at(volume: &Volume) -> Option<&Backend> {
+    volume.status.as_ref()?.backend.as_ref()
 }
 
 /// Whether the backend may hold the volume without a known id: its creation was begun, and the plugin did not refuse it.
@@ -224,6 +229,7 @@ impl Appliable for Volume {
             });
             status.integer("capacityBytes");
             status.integer("nodeExpansionBytes");
+            status.value("detachNodeIDs");
             for flag in ["createAttempted", "deleteAttempted", "static", "deleting"] {
                 status.boolean(flag);
             }

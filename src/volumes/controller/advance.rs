@@ -6,6 +6,7 @@ use tracing::{debug, info};
 use super::TermState;
 use crate::proto::Volume;
 use crate::store::Name;
+use crate::store::object::volume::made_at;
 use crate::volumes::conditions::condition_changes;
 use crate::volumes::index::VolumeSnapshot;
 use crate::volumes::lanes::Lane;
@@ -35,7 +36,10 @@ impl TermState {
             debug!(volume = %name, "waits for a call under a former name of the volume");
             return;
         }
-        let decision = self.decide(name, &driver, &snapshot);
+        let mut decision = self.decide(name, &driver, &snapshot);
+        if self.is_unrecorded(name) {
+            decision.step = decision.step.filter(|step| *step == Step::Connect);
+        }
         match decision.step.clone() {
             Some(Step::Connect) => {
                 self.park(name, &driver);
@@ -69,7 +73,7 @@ impl TermState {
         if !self.plugins.contains_key(driver) {
             self.configure(driver);
         }
-        let made_at = volume.status.as_ref().and_then(|status| status.backend.as_ref());
+        let made_at = made_at(volume);
         let has_created = self.index.has_created(driver);
         let plugin = self.plugins.get_mut(driver);
         plugin.map_or(Plugin::Missing, |plugin| plugin.observe(made_at, has_created))

@@ -271,7 +271,8 @@ impl TermState {
         let target = match &action {
             Action::Step(step) => step.target(),
             Action::SetConditions(_) => Target::Volume,
-            Action::RecordStray(_) | Action::Compensate(_) => Target::Orphaned,
+            Action::RecordStray(made) => Target::Stray(made.csi_node_id.clone()),
+            Action::Compensate(_) => Target::Orphaned,
         };
         let timed_out = match &result {
             Ok(()) => (Lane::of(&action).0 != Lane::Record).then_some(false),
@@ -316,6 +317,7 @@ impl TermState {
                 state.compensations.remove(0);
                 let id = &made.csi_node_id;
                 info!(volume = %name, "publication forgotten during its call: to be unpublished from node id {id}");
+                self.unsettled.succeed(name, target);
             }
             Action::Compensate(undone) => {
                 state.compensations.remove(0);

@@ -322,10 +322,11 @@ impl Index {
     }
 
     /// The plugins that have a status, no object and no volume. That of a plugin which volumes use says where it was: it may be
-    /// created again elsewhere.
+    /// created again elsewhere. A volume that cannot be read may use any of them (INV-12).
     pub fn statuses_left_over(&self) -> impl Iterator<Item = (&Name, Revision)> {
+        let may_be_used = move |name: &Name| self.is_used(name) || self.count(State::Malformed) > 0;
         let left = self.plugin_statuses.iter();
-        let left = left.filter(|(name, _)| !self.plugins.contains_key(*name) && !self.is_used(name));
+        let left = left.filter(move |(name, _)| !self.plugins.contains_key(*name) && !may_be_used(name));
         left.map(|(name, (_, revision))| (name, *revision))
     }
 

@@ -36,6 +36,12 @@ impl Index {
         self.by_uid.get(uid)?.first().cloned()
     }
 
+    /// The volume whose record leads to this one at the backend: the one with its uid, or else one with its id.
+    pub fn leading_to(&self, volume: &Volume) -> Option<Name> {
+        let with_id = || self.claiming(volume).into_iter().find(|name| self.has_id(name));
+        self.with_uid(volume.uid()).or_else(with_id)
+    }
+
     /// The volumes with the uid of this one, or with its id at its backend.
     pub fn claiming(&self, volume: &Volume) -> BTreeSet<Name> {
         let by_uid = self.by_uid.get(volume.uid()).into_iter().flatten();

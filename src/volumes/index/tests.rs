@@ -1,5 +1,6 @@
 //! What the index shows and reports of volumes, publications, nodes and secrets.
 
+mod plugins;
 mod sharing;
 
 use prost::Message;

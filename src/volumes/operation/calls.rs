@@ -83,7 +83,10 @@ impl Run<'_> {
             let wanted = request::validate(&taken_in)?;
             self.call(session.validate_volume(&wanted, &secrets)).await?;
         }
-        self.put(&mut stored, taken_in, None).await
+        let left = self.left_by_forgotten(&taken_in).await?;
+        let leaving = |volume: Volume, id: &String| record::with_stray(&volume, id);
+        self.put(&mut stored, left.iter().fold(taken_in, leaving), None)
+            .await
     }
 
     /// The plugin did not create the volume. Records that nothing is there, if that is so.
@@ -140,7 +143,14 @@ impl Run<'_> {
         let secrets = self.secrets(&volume).await?;
         failpoint::abort_at("volumes.publishing");
         if let Some(intent) = record::intend_publish(&stored.object, csi_node_id) {
-            self.put(&mut stored, intent, None).await?;
+            // The volume may be about to be unpublished from this node id since the snapshot.
+            let of_volume = self.env.store.keys.volume(&self.operation.volume);
+            let proof = Proof::Unchanged(of_volume.clone(), self.operation.snapshot.revision);
+            let intended = self.put(&mut stored, intent, Some(proof)).await;
+            if matches!(intended, Err(Interrupted::Stale)) {
+                self.read(of_volume).await?;
+            }
+            intended?;
         }
         failpoint::abort_at("volumes.publish-intended");
         let wanted = request::publish(&volume, &stored.object, csi_node_id)?;

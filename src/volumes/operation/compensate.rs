@@ -49,6 +49,12 @@ impl Compensation {
         }
     }
 
+    /// The publication, where a record leads to its volume: the plan undoes it once that says so.
+    pub fn to_record(&self, index: &Index) -> Option<&PublishedTo> {
+        index.leading_to(&self.volume)?;
+        self.publication.as_ref()
+    }
+
     /// Whether a record of any name has what would be undone.
     fn claimed(&self, index: &Index) -> Held {
         let mut held = Held::Gone;

@@ -96,6 +96,24 @@ impl Failure {
         Self::new("RecordMalformed", message, Some(SLOW))
     }
 
+    /// A tombstone cannot be read, and may be that of a volume that is taken in. No change of it wakes the volume: it is read again,
+    /// slowly.
+    pub fn unreadable_tombstone(tombstone: &str) -> Self {
+        let message = format!(
+            "tombstone {tombstone} cannot be read, and may be that of the volume; quorate delete tombstone {tombstone} forgets it"
+        );
+        Self::new("RecordMalformed", message, Some(SLOW))
+    }
+
+    /// A record of the volume was forgotten by force after its deletion had begun. No change of the tombstone wakes the volume.
+    pub fn deletion_begun(volume: &str, tombstone: &str) -> Self {
+        let message = format!(
+            "the deletion of the volume at the backend may have begun; quorate delete volume {volume} gives this one up, and then \
+             quorate tombstone clean {tombstone} completes the deletion"
+        );
+        Self::new("DeletionBegun", message, Some(SLOW))
+    }
+
     /// Secrets or keys of them are missing. A change of a secret ends the wait.
     pub fn missing_secrets(faults: &[String]) -> Self {
         Self::new("SecretMissing", faults.join("; "), None)

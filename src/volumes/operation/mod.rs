@@ -19,6 +19,7 @@ use crate::store::{Name, Store};
 mod calls;
 mod compensate;
 mod failure;
+mod forgotten;
 mod records;
 mod secrets;
 mod undo;

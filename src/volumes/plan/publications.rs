@@ -1,6 +1,6 @@
 //! Publications: which end, and which begin.
 
-use super::strays::{is_stray, is_twins};
+use super::strays::{is_stray, is_twins, way_out};
 use super::{
     Decision, Lost, Node, Observed, Plugin, Step, Target, WaitReason, access_mode, is_held, offers, scope_of,
 };
@@ -273,7 +273,8 @@ pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) 
             _ if !offers.publish && state(publication) == State::Published => {}
             _ if !offers.publish => decision.choose(Step::PublishNothing { node: node.clone() }),
             Some(csi_node_id) if is_stray(observed, csi_node_id) => {
-                let message = format!("the volume is being unpublished from node id {csi_node_id}");
+                let way_out = way_out(observed);
+                let message = format!("the volume is being unpublished from node id {csi_node_id}{way_out}");
                 decision.wait(&target, WaitReason::Unpublishing, message);
             }
             Some(csi_node_id) => decision.choose(Step::Publish {
@@ -322,6 +323,9 @@ fn was_publishing(observed: &Observed<'_>) -> bool {
 
 /// Another node that may have the volume, and whose publication the access mode does not allow beside this one. Commands
 /// refuse such a publication; this is for records that were observed out of order.
+///
+/// Node ids that no publication stores do not count. Such a publication was forgotten before its node got the volume, or after the
+/// node had confirmed that it no longer uses it, unless an operator has forgotten one that was published.
 fn excluding_holder<'a>(node: &Name, publication: &Publication, observed: &Observed<'a>) -> Option<&'a Name> {
     let sharing = access_mode(observed.volume).map(AccessMode::sharing);
     let excludes: fn(&Publication) -> bool = match scope_of(observed.volume) {

@@ -2,6 +2,7 @@
 
 use super::{Decision, Observed, Step, Target, WaitReason, offers};
 use crate::proto::VolumeStatus;
+use crate::store::object::Object;
 use crate::store::object::publication::stored_node_id;
 
 /// Plans the ends of what no publication stores.
@@ -22,7 +23,8 @@ pub(super) fn plan_strays(observed: &Observed<'_>, status: &VolumeStatus, decisi
         if observed.resting.contains(&target) || is_held_back {
             continue;
         }
-        match offers(observed, &target, decision) {
+        // A node id has no conditions of its own: those of the volume say what it waits for.
+        match offers(observed, &Target::Volume, decision) {
             None => {}
             Some(offers) if offers.publish => decision.choose(Step::UnpublishStray {
                 csi_node_id: csi_node_id.clone(),
@@ -42,6 +44,14 @@ pub(super) fn is_stray(observed: &Observed<'_>, csi_node_id: &str) -> bool {
     let status = observed.volume.status.as_ref();
     let mut strays = status.into_iter().flat_map(|status| &status.detach_node_ids);
     strays.any(|stray| stray == csi_node_id)
+}
+
+/// What an operator can do about a node id that the plugin never confirms, such as that of a node which it does not know any more.
+pub(super) fn way_out(observed: &Observed<'_>) -> String {
+    let name = observed.volume.name();
+    format!(
+        "; if the plugin never confirms that it has left, quorate unpublish {name} --node-id ID --force gives that up"
+    )
 }
 
 /// Whether another volume with the same id is published to this node id, or may be.

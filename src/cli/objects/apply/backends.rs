@@ -14,7 +14,7 @@ use crate::store::object::{Object, decode, plugin, volume};
 /// its backend is trusted to tell the same at its new endpoint: what it tells is seen by the leader alone.
 pub struct Moved {
     name: String,
-    /// The endpoint so far.
+    /// The endpoint so far; empty where it is not known.
     former: String,
     /// How many volumes were made at another endpoint.
     left_behind: u64,
@@ -44,6 +44,7 @@ pub async fn look_up(
         endpoint: former.clone(),
         ..Backend::default()
     };
+    let made_unknown_at = made_unknown_at(&by_then, &after);
     let (volumes, read_at) = store.etcd.list(&store.keys.volumes()).await?;
     let mut moved = Moved {
         name: name.to_owned(),
@@ -56,22 +57,51 @@ pub async fn look_up(
     for kv in volumes {
         let Ok(volume) = Volume::decode(&*kv.value) else {
             let id = store.keys.parse_volume(&kv.key).unwrap_or_default();
-            moved.unreadable = Some(id.to_owned());
+            // Where nothing is known of the plugin, a record that another client wrote keeps no new one from being created (INV-8).
+            if made_unknown_at == Place::Elsewhere {
+                moved.unreadable = Some(id.to_owned());
+            }
             continue;
         };
-        let made_at = volume.status.as_ref().and_then(|status| status.backend.as_ref());
+        let made_at = volume::made_at(&volume);
         let count = match made_at {
             Some(_) => &mut moved.left_behind,
             None => &mut moved.unknown,
         };
-        let tells = made_at.is_some_and(|backend| !backend.id.is_empty());
-        let is_same = tells || plugin::is_backend_of(&after, "", Some(made_at.unwrap_or(&by_then)));
+        let is_same = made_at.map_or(made_unknown_at == Place::Same, |backend| {
+            !backend.id.is_empty() || plugin::is_backend_of(&after, "", Some(backend))
+        });
         *count += u64::from(volume::driver(&volume) == name && volume::may_exist(&volume) && !is_same);
     }
     Ok(Some(moved))
 }
 
-/// The endpoint of the plugin so far, and the plugin as it will be, where the endpoints differ.
+/// Where the volumes were made that name no backend.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// At the backend of the new endpoint, by the operator's word.
+    Same,
+    /// At the former endpoint, which is not said to lead to the same backend.
+    Elsewhere,
+    /// At an endpoint that nothing records any more.
+    Unknown,
+}
+
+fn made_unknown_at(by_then: &Backend, after: &Plugin) -> Place {
+    let lists_any = after
+        .spec
+        .as_ref()
+        .is_some_and(|spec| !spec.same_backend_as.is_empty());
+    match by_then.endpoint.is_empty() {
+        true if lists_any => Place::Same,
+        true => Place::Unknown,
+        false if plugin::is_backend_of(after, "", Some(by_then)) => Place::Same,
+        false => Place::Elsewhere,
+    }
+}
+
+/// The endpoint of the plugin so far, and the plugin as it will be, where the endpoints differ. That of a plugin that is created is
+/// empty, unless its status says where it was.
 async fn moved(
     store: &Store,
     manifest: &Manifest,
@@ -92,7 +122,8 @@ async fn moved(
         None => {
             let (status, _) = store.etcd.get(&store.keys.plugin_status(name)).await?;
             let status = status.and_then(|kv| PluginStatus::decode(&*kv.value).ok());
-            status.and_then(|status| Some(status.backend?.endpoint))
+            let endpoint = status.and_then(|status| Some(status.backend?.endpoint));
+            Some(endpoint.unwrap_or_default())
         }
     };
     let moved = former.zip(read(after));
@@ -120,6 +151,14 @@ impl Moved {
                  --force forgets it"
             )));
         }
+        if self.unknown > 0 && former.is_empty() {
+            return Some(refused(format!(
+                "{} made by an earlier release, and neither their records nor a status of the plugin say where; if they were made at \
+                 the backend that answers at the new endpoint, list an endpoint of it in sameBackendAs; if that backend is gone, \
+                 quorate delete volume NAME --force forgets them",
+                were(self.unknown)
+            )));
+        }
         (self.unknown > 0).then(|| {
             refused(format!(
                 "{} made by an earlier release, and their records do not say where; the leader adds that as soon as the plugin \
@@ -131,18 +170,25 @@ impl Moved {
     }
 
     /// Adds the compare of the volumes that were counted: one that was put back since may name no backend. Those that are there
-    /// change all the time.
+    /// change all the time. A plugin that is created, with its volumes in the same document maybe, has none yet.
     pub fn compare(&self, txn: Txn, store: &Store) -> Txn {
-        txn.when_none_created_since(&store.keys.volumes(), self.read_at)
+        match self.former.is_empty() {
+            true => txn,
+            false => txn.when_none_created_since(&store.keys.volumes(), self.read_at),
+        }
     }
 
     /// Says for how many volumes the leader calls the plugin no more, if there are any.
     pub fn warning(&self) -> Option<String> {
         let Self { name, former, .. } = self;
+        let last = match former.as_str() {
+            "" => String::new(),
+            former => format!(" (the last one was {former})"),
+        };
         (self.left_behind > 0).then(|| {
             format!(
                 "plugin/{name}: {} made at another endpoint; no call for them goes to this one, unless the plugin's \
-                 sameBackendAs lists theirs (the last one was {former})",
+                 sameBackendAs lists theirs{last}",
                 were(self.left_behind)
             )
         })

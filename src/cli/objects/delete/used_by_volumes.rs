@@ -1,12 +1,13 @@
 //! Deleting plugins and secrets: at once, but not while a volume uses one, unless forced.
 
 use futures::FutureExt;
+use prost::Message;
 
 use super::{Deletable, Deletion, Request};
 use crate::cli::exit::Failure;
 use crate::cli::objects::pending;
 use crate::proto::Volume;
-use crate::store::object::{decode, volume};
+use crate::store::object::volume;
 
 /// Deletes a plugin.
 pub static PLUGIN: Deletable = Deletable {
@@ -38,7 +39,8 @@ async fn plan(
         .iter()
         .filter_map(|kv| {
             let name = store.keys.parse_volume(&kv.key)?;
-            let volume = decode::<Volume>(name, &kv.value).ok()?;
+            // Also one that is faulty here, as a newer release may write it (INV-12).
+            let volume = Volume::decode(&*kv.value).ok()?;
             uses(&volume, id.name.as_str()).then(|| format!("volume {name}"))
         })
         .collect();

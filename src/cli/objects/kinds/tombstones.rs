@@ -50,6 +50,8 @@ fn describe(item: &Item<'_>, description: &mut Description) {
     let forced = forced.map_or_else(|| UNKNOWN.to_owned(), |at| time::since(at, item.now));
     let published = tombstone::left_published(&tombstone).into_iter();
     let published = published.map(|(node, id)| format!("maybe to node {node} (node id {id})"));
+    let strays = tombstone::left_node_ids(&tombstone).iter();
+    let published = published.chain(strays.map(|id| format!("maybe to node id {id}")));
     description
         .field("Volume", or_none(tombstone::volume_name(&tombstone)))
         .field("Driver", or_none(driver(&tombstone)))

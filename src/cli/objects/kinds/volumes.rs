@@ -134,6 +134,10 @@ fn describe(item: &Item<'_>, description: &mut Description) {
     for (node, publication) in &publications {
         description.nested(node.as_str(), state_word(state(publication)));
     }
+    if !status.detach_node_ids.is_empty() {
+        let leaving = status.detach_node_ids.iter().cloned();
+        description.list("Leaving Node IDs", leaving, NONE);
+    }
     let waits = pending::of_volume(item.view, item.name, &volume);
     description.list("Waits For", waits, "nothing");
     description.conditions(&status.conditions, item.now);

@@ -73,6 +73,7 @@ fn status_document(volume: &Volume) -> Value {
         "context": given(&status.context),
         "topology": topologies(&status.topology),
         "nodeExpansionBytes": given(&status.node_expansion_bytes),
+        "detachNodeIDs": given(&status.detach_node_ids),
         "deleting": volume.is_marked(),
         "deletingSince": time::document(volume.mark()),
         "deleteAttempted": given(&status.delete_attempted),

@@ -70,6 +70,19 @@ fn a_volume_is_published_to_a_node_id_that_it_leaves_only_after_that() {
     assert_eq!(scene.detaching([]).step(), publish("n1", "csi-n1"));
 }
 
+#[test]
+fn a_volume_says_what_the_node_ids_that_it_leaves_wait_for() {
+    for (plugin, reason) in [
+        (Plugin::Missing, WaitReason::PluginMissing),
+        (Plugin::OtherBackend, WaitReason::OtherBackend),
+    ] {
+        let scene = Scene::of(marked(created(volume(Scope::MultiNode)))).detaching(["csi-n9"]);
+        let waits = scene.offering(plugin).decide().waits;
+        let said = |wait: &Wait| wait.target == Target::Volume && wait.reason == reason;
+        assert!(waits.iter().any(said), "{waits:?}");
+    }
+}
+
 /// INV-6: what no publication stores is published all the same.
 #[test]
 fn a_volume_is_deleted_only_after_it_has_left_every_node_id() {
