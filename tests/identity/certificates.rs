@@ -4,13 +4,13 @@ use std::fs;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use prost::Message;
 use quorate::etcd::{KeyValue, Revision, Txn};
 use quorate::identity::controller::{Certifier, Settings};
 use quorate::proto::node_certificate::State;
 use quorate::proto::node_spec::Membership;
-use quorate::proto::{CertificateRequest, NodeCertificate, Role};
+use quorate::proto::{CertificateRequest, NodeCertificate, RemovedNode, Role};
 use quorate::term::Notices;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, PublicKeyData};
 use tempfile::TempDir;
@@ -114,6 +114,12 @@ impl Site {
         NodeCertificate::decode(&*stored.value).unwrap()
     }
 
+    /// The record of a removed node.
+    async fn removal(&self, uid: &str) -> RemovedNode {
+        let stored = self.read(&self.store.keys.removed(uid)).await;
+        RemovedNode::decode(&*stored.expect("the removal is on record").value).unwrap()
+    }
+
     /// Waits until the request has this answer.
     async fn answered(&self, uid: &str, state: State) -> NodeCertificate {
         let what = format!("the request is {state:?}");
@@ -123,6 +129,25 @@ impl Site {
         })
         .await
     }
+}
+
+/// Seconds.
+const WEEK: i64 = 7 * 24 * 3600;
+
+/// The record of a certificate that has ended at this second.
+fn ended(node: &str, second: i64) -> Vec<u8> {
+    let end = prost_types::Timestamp {
+        seconds: second,
+        nanos: 0,
+    };
+    let record = NodeCertificate {
+        node: node.to_owned(),
+        state: State::Issued.into(),
+        not_after: Some(end),
+        latest_not_after: Some(end),
+        ..NodeCertificate::default()
+    };
+    record.encode_to_vec()
 }
 
 /// A request that asks for more than a node may have, and its key.
@@ -360,8 +385,19 @@ async fn the_removal_of_a_node_is_kept_for_a_week_longer_than_its_certificate() 
     let record = site.answered(&uid, State::Issued).await;
     site.run(&["delete", "node", "n1", "--yes"]).await.expect_done();
     assert_eq!(site.stored(&uid).await, None);
-    let removed = site.read(&site.store.keys.removed(&uid)).await.unwrap();
-    let removed = quorate::proto::RemovedNode::decode(&*removed.value).unwrap();
     let end = record.latest_not_after.unwrap().seconds;
-    assert_eq!(removed.expires_at.unwrap().seconds, end + 7 * 24 * 3600);
+    assert_eq!(site.removal(&uid).await.expires_at.unwrap().seconds, end + WEEK);
+}
+
+/// INV-12: the removal is the proof by which the leader evicts and unpublishes, however long the node has been dead.
+#[tokio::test]
+async fn the_removal_of_a_node_whose_last_certificate_ended_long_ago_is_kept_for_a_week() {
+    let site = Site::start().await;
+    let uid = site.add_node("n1").await;
+    let now = Timestamp::now().as_second();
+    site.put(&site.store.keys.certificate(&uid), ended("n1", now - 4 * WEEK))
+        .await;
+    site.run(&["delete", "node", "n1", "--yes"]).await.expect_done();
+    let expires = site.removal(&uid).await.expires_at.unwrap().seconds;
+    assert!(expires >= now + WEEK, "{} s from now", expires - now);
 }

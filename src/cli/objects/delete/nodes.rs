@@ -13,11 +13,12 @@ use crate::cli::output::one_line;
 use crate::cli::roles::facts::Facts;
 use crate::cli::roles::refused;
 use crate::etcd::{KeyValue, MemberId, Revision, Txn};
-use crate::proto::{Member, Node, NodeCertificate, NodeSpec, Publication, RemovedNode, Role};
+use crate::proto::{Join, Member, Node, NodeCertificate, NodeSpec, Publication, RemovedNode, Role};
 use crate::roles::membership::Membership;
 use crate::roles::owner::Owner;
 use crate::roles::reason::EVICTION_BLOCKED;
 use crate::store::keys::Joiner;
+use crate::store::object::member::is_ended;
 use crate::store::object::publication::node_uid;
 use crate::store::object::{Malformed, Object, decode, time};
 use crate::store::{Id, Name, Store};
@@ -45,7 +46,13 @@ async fn plan(request: Request<'_>) -> Result<Deletion, Failure> {
     };
     check(name, &state, &facts.membership, request.force)?;
     let certificate = match state.node.map_or("", Object::uid) {
-        uid if is_key_part(uid) => Some(Certificate::of(store, uid).await?),
+        uid if is_key_part(uid) => {
+            let mut certificate = Certificate::of(store, uid).await?;
+            if has_left(store, &facts.membership, name, uid).await? {
+                certificate.needed_until = None;
+            }
+            Some(certificate)
+        }
         _ => None,
     };
     Ok(deletion(&request, &state, &facts, certificate.as_ref()))
@@ -56,7 +63,7 @@ struct Certificate {
     uid: String,
     key: Vec<u8>,
     revision: Revision,
-    /// Until when the removal of the node must be on record; for ever, if that is not known.
+    /// Until when the removal of the node must be on record; for ever, if that is not known, or something waits for it.
     needed_until: Option<Timestamp>,
 }
 
@@ -83,6 +90,20 @@ impl Certificate {
     fn delete(&self, txn: Txn) -> Txn {
         txn.when_unchanged(&self.key, self.revision).delete(&self.key)
     }
+}
+
+/// Whether something of the node is left that waits for the record of its removal: a member, an add that may still be made, or
+/// volumes. Nothing limits how long that waits (INV-12).
+async fn has_left(store: &Store, membership: &Membership, name: &Name, uid: &str) -> Result<bool, Failure> {
+    if membership.member_of_node(name.as_str(), uid).is_some() {
+        return Ok(true);
+    }
+    let (join, _) = store.etcd.get(&store.keys.join(name)).await?;
+    let has_ended = |kv: &KeyValue| Join::decode(&*kv.value).is_ok_and(|join| is_ended(&join));
+    if join.is_some_and(|kv| !has_ended(&kv)) {
+        return Ok(true);
+    }
+    Ok(uids_with_volumes(store, name).await?.iter().any(|of| of == uid))
 }
 
 async fn is_ready(store: &Store, name: &Name) -> Result<bool, Failure> {
