@@ -1,7 +1,6 @@
 //! `quorate certificate`.
 
 use clap::{Args, Subcommand};
-use prost::Message;
 
 use super::commit::{self, Decision};
 use super::connection::{EtcdArgs, connect};
@@ -9,6 +8,7 @@ use super::exit::Failure;
 use super::output::print;
 use super::roles::request::read_node;
 use crate::etcd::Txn;
+use crate::identity::record::rotating;
 use crate::proto::NodeCertificate;
 use crate::proto::node_certificate::State;
 use crate::store::object::{Object, message};
@@ -62,15 +62,15 @@ async fn decide(store: &Store, name: &Name) -> Result<Decision<&'static str>, Fa
             "node/{name} never requested a certificate"
         )));
     };
-    let mut record: NodeCertificate = message("NodeCertificate", &stored.value)
+    let record: NodeCertificate = message("NodeCertificate", &stored.value)
         .map_err(|malformed| Failure::refused("Malformed", malformed))?;
     match record.state() {
         State::Pending => return Ok(Decision::Nothing("has a request that is pending")),
         State::Rotate => return Ok(Decision::Nothing("is asked already to replace its certificate")),
-        State::Unspecified | State::Issued | State::Failed => record.set_state(State::Rotate),
+        State::Unspecified | State::Issued | State::Failed => {}
     }
     let txn = Txn::new()
         .when_unchanged(&key, stored.mod_revision)
-        .put(&key, record.encode_to_vec());
+        .put(&key, rotating(&stored.value));
     Ok(Decision::Write(txn, "is asked to replace its certificate"))
 }

@@ -9,7 +9,6 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use jiff::{SignedDuration, Timestamp};
-use prost::Message;
 use tracing::{debug, info, warn};
 
 use super::authority::{Authority, AuthorityKind};
@@ -24,7 +23,6 @@ use crate::etcd::{ClusterId, Fence, FencedError, Revision};
 use crate::failpoint;
 use crate::kube::events::{Notice, Severity};
 use crate::metrics::{Metrics, State as StateLabel};
-use crate::proto::NodeCertificate;
 use crate::proto::node_certificate::State;
 use crate::retry::{Backoff, Policy};
 use crate::store::object::node::role_word;
@@ -117,10 +115,16 @@ enum Reply {
     Refusal(Refusal),
 }
 
+/// An answer as it is reported: to which node, and the role that was signed for, or the refusal.
+struct Recorded {
+    node: String,
+    answer: Result<NodeRole, Refusal>,
+}
+
 /// What became of an answer.
 enum Outcome {
     /// Recorded at this revision.
-    Done(Revision, Box<NodeCertificate>),
+    Done(Revision, Recorded),
     /// Something changed since it was decided. Nothing was written.
     Refused,
     /// It could not be made, or etcd did not take it or answer.
@@ -279,9 +283,9 @@ impl<'c> TermState<'c> {
 
     fn on_ended(&mut self, uid: Box<str>, outcome: Outcome) -> Result<(), TermOver> {
         match outcome {
-            Outcome::Done(revision, record) => {
+            Outcome::Done(revision, recorded) => {
                 self.backoff.succeeded(&uid);
-                self.report(&uid, &record);
+                self.report(&uid, &recorded);
                 self.held.insert(uid, Some(revision));
                 return Ok(());
             }
@@ -296,19 +300,15 @@ impl<'c> TermState<'c> {
         Ok(())
     }
 
-    fn report(&self, uid: &str, record: &NodeCertificate) {
-        let node = &record.node;
-        match record.state() {
-            State::Issued => {
-                let role = role_word(record.role);
+    fn report(&self, uid: &str, Recorded { node, answer }: &Recorded) {
+        match answer {
+            Ok(role) => {
+                let role = role_word(role.to_proto().into());
                 self.gauges.metrics.node_certificates_issued.inc();
                 info!("issued a certificate for node {node} ({uid}), {role}");
             }
-            _ => {
-                let note = format!(
-                    "refused the request of node {node} ({uid}) for a certificate: {}",
-                    record.message
-                );
+            Err(refusal) => {
+                let note = format!("refused the request of node {node} ({uid}) for a certificate: {refusal}");
                 warn!("{note}");
                 self.certifier
                     .notify(Severity::Warning, "CertificateRefused", note);
@@ -322,9 +322,8 @@ async fn act(certifier: &Certifier, writer: &Writer, answer: Answer) -> Outcome 
     failpoint::pause_at("identity.before-sign").await;
     let Answer { uid, record, reply } = answer;
     let keys = &certifier.store.keys;
-    let Record { value, revision } = record;
-    let (after, node) = match reply {
-        Reply::Refusal(refusal) => (refused(&value, &refusal), None),
+    let (after, node, answer) = match reply {
+        Reply::Refusal(refusal) => (refused(&record, &refusal), None, Err(refusal)),
         Reply::Certificate {
             key,
             role,
@@ -333,7 +332,7 @@ async fn act(certifier: &Certifier, writer: &Writer, answer: Answer) -> Outcome 
             cluster,
         } => {
             // The index takes no node for one of another name.
-            let Ok(name) = value.node.parse::<Name>() else {
+            let Ok(name) = record.value.node.parse::<Name>() else {
                 return Outcome::Refused;
             };
             let holder = NodeHolder {
@@ -343,14 +342,15 @@ async fn act(certifier: &Certifier, writer: &Writer, answer: Answer) -> Outcome 
                 role,
             };
             let life = certifier.settings.life;
-            match node::certificate(&authority, &key, holder, life, Timestamp::now()) {
-                Ok(signed) => (issued(&value, role, &signed), Some((keys.node(&name), node))),
+            let signed = match node::certificate(&authority, &key, holder, life, Timestamp::now()) {
+                Ok(signed) => signed,
                 Err(error) => return Outcome::Failed(error.to_string()),
-            }
+            };
+            let after = issued(&record, role, &signed);
+            (after, Some((keys.node(&name), node)), Ok(role))
         }
     };
-    let key = keys.certificate(&uid);
-    let mut unit = Unit::new().put(key, revision, after.encode_to_vec());
+    let mut unit = Unit::new().put(keys.certificate(&uid), record.revision, after);
     if let Some((node, revision)) = node {
         unit = unit
             .proving(Proof::Unchanged(node, revision))
@@ -359,7 +359,10 @@ async fn act(certifier: &Certifier, writer: &Writer, answer: Answer) -> Outcome 
     failpoint::pause_at("identity.before-store").await;
     let outcome = writer.write(unit).await;
     failpoint::pause_at("identity.after-store").await;
-    outcome.map_or_else(Outcome::from, |revision| Outcome::Done(revision, Box::new(after)))
+    let node = record.value.node;
+    outcome.map_or_else(Outcome::from, |revision| {
+        Outcome::Done(revision, Recorded { node, answer })
+    })
 }
 
 /// The gauges of this term.

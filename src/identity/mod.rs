@@ -12,7 +12,7 @@ mod index;
 pub mod issue;
 pub mod node;
 mod plan;
-mod record;
+pub mod record;
 mod recorded_node;
 mod request;
 pub mod token;

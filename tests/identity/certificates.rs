@@ -275,6 +275,35 @@ impl Site {
 }
 
 #[tokio::test]
+async fn what_a_later_release_has_written_outlives_answers_and_rotations() {
+    // In the request, which a newer replica writes, and beside it: field 15, a varint.
+    let newer: [&[u8]; 2] = [&[0x12, 2, 0x78, 7], &[0x78, 9]];
+    let site = Site::start().await;
+    let (uid, removed) = (site.add_node("n1").await, "of-a-removed-node");
+    let removal = RemovedNode::default().encode_to_vec();
+    site.put(&site.store.keys.removed(removed), removal).await;
+    for (node, uid) in [("n1", uid.as_str()), ("gone", removed)] {
+        site.request(node, uid, &request().0).await;
+        let mut stored = site.stored(uid).await.unwrap().value;
+        stored.extend(newer.concat());
+        site.put(&site.store.keys.certificate(uid), stored).await;
+    }
+    let kept = async |uid: &str| {
+        let stored = site.stored(uid).await.unwrap().value;
+        let holds = |field: &[u8]| stored.windows(field.len()).any(|bytes| bytes == field);
+        assert!(newer.into_iter().all(holds), "{stored:?}");
+    };
+    let _leader = site.leader().await;
+    site.answered(&uid, State::Issued).await;
+    kept(&uid).await;
+    site.answered(removed, State::Failed).await;
+    kept(removed).await;
+    site.run(&["certificate", "rotate", "n1"]).await.expect_done();
+    assert_eq!(site.record(&uid).await.state(), State::Rotate);
+    kept(&uid).await;
+}
+
+#[tokio::test]
 async fn removed_nodes_get_nothing_and_absent_ones_are_waited_for() {
     let site = Site::start().await;
     let (gone, absent) = (site.add_node("gone").await, site.add_node("absent").await);
