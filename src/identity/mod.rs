@@ -8,6 +8,7 @@ pub mod controller;
 mod digest;
 pub mod directory;
 pub mod etcd;
+mod gauges;
 mod index;
 pub mod issue;
 pub mod node;

@@ -4,11 +4,13 @@ use std::fs;
 
 use jiff::Timestamp;
 use prost::Message;
-use quorate::etcd::Txn;
+use quorate::etcd::{KeyRange, Txn};
 use quorate::proto::node_certificate::State;
 use quorate::proto::node_spec::Membership;
-use quorate::proto::{RemovedNode, Role};
+use quorate::proto::{NodeCertificate, RemovedNode, Role};
+use quorate::term::Notices;
 use rcgen::PublicKeyData;
+use tokio::time::timeout;
 
 use super::site::{Site, WEEK, ended, read, request};
 use crate::support::base::document;
@@ -108,6 +110,81 @@ async fn a_request_waits_for_the_operator_and_for_an_authority_that_can_sign() {
     assert_eq!(again, "node/n1 is accepted already\n");
     let now = site.stored(&other).await.unwrap().mod_revision;
     assert_eq!(now, refused, "a broken request fails once");
+}
+
+#[tokio::test]
+async fn what_a_request_waits_for_is_reported_once_however_many_others_are_answered() {
+    const OTHERS: usize = 200;
+    let site = Site::start().await;
+    let waiting = site.add_node("waiting").await;
+    let (csr, _) = request();
+    site.request("waiting", &waiting, &csr).await;
+    let (mut node, keys) = (site.node("waiting").await, &site.store.keys);
+    let request = site.record(&waiting).await;
+    for batch in 0..OTHERS / 50 {
+        let txn = (0..50).fold(Txn::new(), |txn, number| {
+            let (name, uid) = (format!("n{batch}-{number}"), format!("uid-{batch}-{number}"));
+            let metadata = node.metadata.get_or_insert_default();
+            (metadata.name, metadata.uid) = (name.clone(), uid.clone());
+            let request = NodeCertificate {
+                node: name.clone(),
+                ..request.clone()
+            };
+            txn.put(&keys.node(&name.parse().unwrap()), node.encode_to_vec())
+                .put(&keys.certificate(&uid), request.encode_to_vec())
+        });
+        site.commit(txn).await;
+    }
+    site.change("waiting", |node| {
+        node.spec
+            .get_or_insert_default()
+            .set_membership(Membership::Pending);
+    })
+    .await;
+    let (sending, mut notices) = Notices::channel(1000);
+    let _leader = site.leader_that_notifies(sending).await;
+    let all = KeyRange::prefix(*b"/quorate/identity/certificates/");
+    eventually(SOON, "every other request is answered", async || {
+        let records = site.list(&all).await;
+        let states = records
+            .iter()
+            .map(|kv| NodeCertificate::decode(&*kv.value).unwrap().state());
+        same(states.filter(|state| *state == State::Issued).count(), OTHERS)
+    })
+    .await;
+    let said: Vec<String> = std::iter::from_fn(|| notices.try_recv().ok())
+        .map(|notice| notice.note)
+        .collect();
+    assert_eq!(
+        said,
+        ["requests for certificates wait (node waiting): an operator has yet to accept the node"]
+    );
+}
+
+#[tokio::test]
+async fn each_new_cause_why_the_authority_cannot_sign_is_reported() {
+    let site = Site::start().await;
+    let key = site.authority_key();
+    fs::remove_file(&key).unwrap();
+    let uid = site.add_node("n1").await;
+    site.request("n1", &uid, &request().0).await;
+    let (sending, mut notices) = Notices::channel(1000);
+    let _leader = site.leader_that_notifies(sending).await;
+    let mut next = async || {
+        let notice = timeout(SOON, notices.recv()).await.expect("there is a notice");
+        notice.unwrap().note
+    };
+    let missing = next().await;
+    assert!(
+        missing.contains("cannot read") && missing.contains("node n1"),
+        "{missing}"
+    );
+    // At once: a file that is empty for a moment would be a cause of its own.
+    let written = key.with_extension("new");
+    fs::write(&written, "no key").unwrap();
+    fs::rename(&written, &key).unwrap();
+    let broken = next().await;
+    assert!(broken.contains("its key cannot be read"), "{broken}");
 }
 
 #[tokio::test]

@@ -47,11 +47,16 @@ impl Site {
 
     /// A leader that answers requests, and nothing else.
     pub async fn leader(&self) -> Leader {
+        self.leader_that_notifies(Notices::default()).await
+    }
+
+    /// The same, with these notices.
+    pub async fn leader_that_notifies(&self, notices: Notices) -> Leader {
         let mut leader = Leader::elect(&self.store, "c1").await;
         let certifier = Certifier {
             store: leader.store.clone(),
             fence: leader.fence().clone(),
-            notices: Notices::default(),
+            notices,
             settings: Settings {
                 ca_dir: self.ca.clone().into(),
                 life: SignedDuration::from_hours(3),
