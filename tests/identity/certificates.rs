@@ -253,6 +253,31 @@ async fn the_removal_of_a_node_is_kept_for_a_week_longer_than_its_certificate() 
     assert_eq!(site.removal(&uid).await.expires_at.unwrap().seconds, end + WEEK);
 }
 
+#[tokio::test]
+async fn a_node_whose_key_is_gone_leaves_nothing_once_it_is_deleted_by_name() {
+    let token = b"/quorate/identity/tokens/node/n1";
+    let delete = ["delete", "node", "n1", "--yes"];
+    let site = Site::start().await;
+    let _leader = site.leader().await;
+    let uid = site.add_node("n1").await;
+    site.request("n1", &uid, &request().0).await;
+    let record = site.answered(&uid, State::Issued).await;
+    site.put(token, Vec::<u8>::new()).await;
+    let node = site.store.keys.node(&"n1".parse().unwrap());
+    site.commit(Txn::new().delete(&node)).await;
+    let said = site.run(&delete).await.expect_done();
+    assert!(said.contains("node/n1 recorded as removed"), "{said}");
+    assert_eq!(site.stored(&uid).await, None);
+    assert_eq!(site.read(token).await, None);
+    let end = record.latest_not_after.unwrap().seconds;
+    assert_eq!(site.removal(&uid).await.expires_at.unwrap().seconds, end + WEEK);
+    site.run(&delete).await.expect_code(3);
+    // As by a replica that was slow.
+    site.request("n1", &uid, &request().0).await;
+    site.run(&delete).await.expect_done();
+    assert_eq!(site.stored(&uid).await, None);
+}
+
 /// INV-12: the removal is the proof by which the leader evicts and unpublishes, however long the node has been dead.
 #[tokio::test]
 async fn the_removal_of_a_node_whose_last_certificate_ended_long_ago_is_kept_for_a_week() {
