@@ -291,7 +291,7 @@ impl<'c> TermState<'c> {
             }
             let note = format!("requests for certificates wait ({whose}): {cause}");
             let severity = match wait {
-                // As operators want it who accept nodes themselves.
+                // Operators who accept each node expect it.
                 Wait::NotAccepted => Severity::Normal,
                 Wait::NodeMissing | Wait::NodeUnreadable | Wait::NoRole | Wait::Authority | Wait::Cluster => {
                     Severity::Warning

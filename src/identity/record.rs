@@ -58,8 +58,8 @@ pub fn rotating(before: &[u8]) -> Vec<u8> {
     with(before, STATE, &asked)
 }
 
-/// The record with other values of these fields. `change` has no others. Appended alone, it could empty no text, and each chain
-/// would stay.
+/// The record with other values of these fields; `change` has no others. If the change were merely appended, it could not empty a
+/// text, and each former chain would stay.
 fn with(before: &[u8], written: RangeInclusive<u64>, change: &NodeCertificate) -> Vec<u8> {
     let mut value = wire::fields(before, |number| !written.contains(&number));
     value.extend(change.encode_to_vec());
