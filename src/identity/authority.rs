@@ -63,6 +63,9 @@ pub enum Unusable {
     /// There is no certificate in the file.
     #[error("it holds no certificate in PEM")]
     NoCertificate,
+    /// The file of the certificate, which is handed out, holds a key.
+    #[error("it holds a key as well: keep the key in its own file alone")]
+    KeyInside,
     /// The certificate cannot be read.
     #[error("its certificate cannot be read: {0}")]
     Certificate(String),
@@ -115,12 +118,13 @@ impl AuthorityCertificate {
     /// # Errors
     /// The first reason why nothing can be signed with it, whatever its key.
     pub fn read(certificates: &[u8], now: Timestamp) -> Result<Self, Unusable> {
-        let chain: Vec<Pem> = pem::parse_many(certificates)
+        let mut chain = pem::parse_many(certificates)
             // The error may quote a line of the file, which may hold a key.
-            .map_err(|_| Unusable::Certificate("it is not in PEM".to_owned()))?
-            .into_iter()
-            .filter(|block| block.tag() == "CERTIFICATE")
-            .collect();
+            .map_err(|_| Unusable::Certificate("it is not in PEM".to_owned()))?;
+        if chain.iter().any(|block| block.tag().ends_with("PRIVATE KEY")) {
+            return Err(Unusable::KeyInside);
+        }
+        chain.retain(|block| block.tag() == "CERTIFICATE");
         let own = chain.first().ok_or(Unusable::NoCertificate)?;
         let (_, certificate) =
             X509Certificate::from_der(own.contents()).map_err(|error| unreadable(&error))?;
@@ -144,7 +148,6 @@ impl AuthorityCertificate {
         }
         Ok(Self {
             public_key: certificate.public_key().subject_public_key.as_ref().to_vec(),
-            // Not the file as it is: it may hold a key as well.
             certificates_pem: chain.iter().map(pem::encode).collect(),
             intermediates_pem: chain
                 .iter()
@@ -287,7 +290,7 @@ mod tests {
             Authority::read(certificate.as_bytes(), key.as_bytes(), now).unwrap_err()
         };
         assert_eq!(unusable("", &key, now()), Unusable::NoCertificate);
-        assert_eq!(unusable(&key, &key, now()), Unusable::NoCertificate);
+        assert_eq!(unusable(&key, &key, now()), Unusable::KeyInside);
         assert_eq!(unusable(certificate, "", now()), Unusable::Key);
         assert_eq!(unusable(certificate, certificate, now()), Unusable::Key);
         assert_eq!(unusable(certificate, &other_key, now()), Unusable::OtherKey);
@@ -306,6 +309,30 @@ mod tests {
             matches!(unusable(&torn, &key, now()), Unusable::Certificate(_)),
             "{torn}"
         );
+    }
+
+    #[test]
+    fn a_file_with_a_key_in_it_is_never_handed_out_and_no_line_of_it_shows() {
+        let (made, key) = Authority::create(AuthorityKind::Etcd, now()).unwrap();
+        let certificate = made.certificates_pem();
+        let sealed = key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
+        let parameters = "-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n";
+        for both in [
+            format!("{certificate}{key}"),
+            format!("{key}{certificate}"),
+            format!("{certificate}{sealed}"),
+        ] {
+            let refused = Authority::read(both.as_bytes(), key.as_bytes(), now()).unwrap_err();
+            assert_eq!(refused, Unusable::KeyInside);
+        }
+        let other = format!("{parameters}{certificate}");
+        let read = Authority::read(other.as_bytes(), key.as_bytes(), now()).unwrap();
+        assert_eq!(read.certificates_pem(), certificate);
+        // A blank line ends the headers of a block, and an error about those quotes them.
+        let secret = key.lines().nth(1).unwrap();
+        let torn = format!("{certificate}{}", key.replace(secret, &format!("{secret}\n")));
+        let refused = Authority::read(torn.as_bytes(), key.as_bytes(), now()).unwrap_err();
+        assert!(!refused.to_string().contains(secret), "{refused:?}");
     }
 
     #[test]
