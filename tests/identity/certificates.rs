@@ -214,6 +214,14 @@ async fn what_a_later_release_has_written_outlives_answers_and_rotations() {
     site.run(&["certificate", "rotate", "n1"]).await.expect_done();
     assert_eq!(site.record(&uid).await.state(), State::Rotate);
     kept(&uid).await;
+    let later = NodeCertificate {
+        state: 99,
+        ..site.record(&uid).await
+    };
+    site.put(&site.store.keys.certificate(&uid), later.encode_to_vec())
+        .await;
+    let said = site.run(&["certificate", "rotate", "n1"]).await.expect_code(4);
+    assert!(said.contains("LaterRelease"), "{said}");
 }
 
 #[tokio::test]
