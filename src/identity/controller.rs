@@ -59,13 +59,17 @@ impl Certifier {
     /// Answers requests until leadership is lost.
     pub async fn run(self) {
         let (writer, transactions) = writer(&self.store.etcd, &self.fence);
+        let authority = read_authority(&self.settings.ca_dir);
+        if let Err(error) = &authority {
+            warn!("the node authority cannot sign: {error}");
+        }
         let state = TermState {
             index: Index::new(self.store.keys.clone()),
             held: HashMap::new(),
             backoff: Backoff::default(),
             under_way: FuturesUnordered::new(),
             gauges: Gauges::new(self.store.etcd.metrics()),
-            authority: read_authority(&self.settings.ca_dir),
+            authority,
             waits: BTreeMap::new(),
             writer,
             certifier: &self,
@@ -194,6 +198,10 @@ impl<'c> TermState<'c> {
             (Err(_), Ok(authority)) => info!("the node authority {} can sign", authority.digest()),
             (Ok(before), Ok(after)) if before.digest() != after.digest() => {
                 info!("the node authority is now {}", after.digest());
+            }
+            (Ok(_), Err(error)) => warn!("the node authority cannot sign any more: {error}"),
+            (Err(before), Err(error)) if before != error => {
+                warn!("the node authority still cannot sign: {error}");
             }
             (Ok(_) | Err(_), Ok(_) | Err(_)) => {}
         }

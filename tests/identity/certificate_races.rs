@@ -196,6 +196,11 @@ async fn a_request_outlives_leaders_that_die_at_every_step() {
             .await;
         let record = site.answered(&uid, State::Issued).await;
         assert_eq!(record.role(), Role::Worker, "{point}");
+        let recorded = site.stored(&uid).await;
+        let other = site.add_node("n2").await;
+        site.request("n2", &other, &request().0).await;
+        site.answered(&other, State::Issued).await;
+        assert_eq!(site.stored(&uid).await, recorded, "{point}: it is answered once");
         drop(replica);
     }
 }

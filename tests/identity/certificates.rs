@@ -77,16 +77,20 @@ async fn a_request_waits_for_the_operator_and_for_an_authority_that_can_sign() {
     })
     .await;
     site.request("n1", &uid, &request().0).await;
-    let pending = async || {
-        let series = "quorate_node_certificates{state=\"pending\"}";
-        same(leader.metric(series), 1.0)
+    let wait_pending = async |count: f64| {
+        eventually(SOON, "the leader counts the requests", async || {
+            let series = "quorate_node_certificates{state=\"pending\"}";
+            same(leader.metric(series), count)
+        })
+        .await;
     };
-    eventually(SOON, "the leader counts the request", pending).await;
+    wait_pending(1.0).await;
     fs::write(&key, "no key").unwrap();
     let (broken, other) = (b"no request".as_slice(), site.add_node("n2").await);
     site.request("n2", &other, broken).await;
+    // Only once the authority is back is anything answered.
+    wait_pending(2.0).await;
     fs::write(&key, kept).unwrap();
-    // Only once the authority is back.
     let failed = site.answered(&other, State::Failed).await;
     assert_eq!(failed.reason, "BadRequest");
     let refused = site.stored(&other).await.unwrap().mod_revision;
@@ -102,12 +106,13 @@ async fn a_request_waits_for_the_operator_and_for_an_authority_that_can_sign() {
         "{said}"
     );
     site.run(&["accept", "n1", "n9"]).await.expect_code(3);
-    assert_eq!(site.record(&uid).await.state(), State::Pending);
+    let spec = site.node("n1").await.spec.unwrap();
+    assert_eq!(spec.membership(), Membership::Pending);
     let done = site.run(&["accept", "n1"]).await.expect_done();
-    assert_eq!(done, "node/n1 is accepted\n");
+    assert_eq!(done, format!("node/n1 (uid {uid}) is accepted\n"));
     site.answered(&uid, State::Issued).await;
     let again = site.run(&["accept", "n1"]).await.expect_done();
-    assert_eq!(again, "node/n1 is accepted already\n");
+    assert_eq!(again, format!("node/n1 (uid {uid}) is accepted already\n"));
     let now = site.stored(&other).await.unwrap().mod_revision;
     assert_eq!(now, refused, "a broken request fails once");
 }
@@ -188,6 +193,41 @@ async fn each_new_cause_why_the_authority_cannot_sign_is_reported() {
 }
 
 #[tokio::test]
+async fn an_authority_that_can_no_longer_sign_is_reported_before_a_node_asks() {
+    let site = Site::start().await;
+    let (key, aside) = (site.authority_key(), site.authority_key().with_extension("aside"));
+    fs::rename(&key, &aside).unwrap();
+    let mut replica = site.launch().start("r1");
+    replica
+        .wait_for_log("the node authority cannot sign: cannot read")
+        .await;
+    fs::rename(&aside, &key).unwrap();
+    replica.wait_for_log(" can sign").await;
+    fs::rename(&key, &aside).unwrap();
+    replica
+        .wait_for_log("the node authority cannot sign any more: cannot read")
+        .await;
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_read_is_counted_and_goes_with_its_node() {
+    let site = Site::start().await;
+    let leader = site.leader().await;
+    let uid = site.add_node("n1").await;
+    site.put(&site.store.keys.certificate(&uid), vec![0xff]).await;
+    eventually(SOON, "the leader counts the record", async || {
+        let series = "quorate_node_certificates{state=\"malformed\"}";
+        same(leader.metric(series), 1.0)
+    })
+    .await;
+    site.run(&["certificate", "rotate", "n1"]).await.expect_code(4);
+    site.run(&["delete", "node", "n1", "--yes"]).await.expect_done();
+    assert_eq!(site.stored(&uid).await, None);
+    let removal = site.removal(&uid).await;
+    assert_eq!(removal.expires_at, None, "when its certificate ends is not known");
+}
+
+#[tokio::test]
 async fn what_a_later_release_has_written_outlives_answers_and_rotations() {
     // In the request, which a newer replica writes, and beside it: field 15, a varint.
     let newer: [&[u8]; 2] = [&[0x12, 2, 0x78, 7], &[0x78, 9]];
@@ -241,6 +281,9 @@ async fn removed_nodes_get_nothing_and_absent_ones_are_waited_for() {
     let refused = site.answered(&gone, State::Failed).await;
     assert_eq!(refused.reason, "NodeRemoved");
     assert_eq!(refused.chain, "");
+    let later = site.add_node("later").await;
+    site.request("later", &later, &request().0).await;
+    site.answered(&later, State::Issued).await;
     assert_eq!(site.record(&absent).await.state(), State::Pending);
     site.put(&key, node).await;
     site.answered(&absent, State::Issued).await;
