@@ -19,12 +19,12 @@ use super::node::{self, NodeHolder, NodeRole};
 use super::plan::{AtHand, Decision, Refusal, Wait, plan, requested_key};
 use super::record::{issued, refused};
 use super::recorded_node::RecordedNode;
-use crate::etcd::{ClusterId, Fence, FencedError, Revision};
+use crate::etcd::{ClusterId, Etcd, Fence, FencedError, Revision};
 use crate::failpoint;
 use crate::kube::events::{Notice, Severity};
 use crate::retry::{Backoff, Policy};
 use crate::store::object::node::role_word;
-use crate::store::writer::{Proof, Unit, Writer, writer};
+use crate::store::writer::{Proof, Unit, Write, Writer, writer};
 use crate::store::{Follower, Name, Store};
 use crate::term::{Notices, TermOver};
 
@@ -364,7 +364,7 @@ impl<'c> TermState<'c> {
 async fn act(certifier: &Certifier, writer: &Writer, answer: Answer) -> Outcome {
     failpoint::pause_at("identity.before-sign").await;
     let Answer { uid, record, reply } = answer;
-    let keys = &certifier.store.keys;
+    let Store { etcd, keys } = &certifier.store;
     let put = |after| Unit::new().put(keys.certificate(&uid), record.revision, after);
     let reply = reply.and_then(|grant| Ok((requested_key(&record.value)?, grant)));
     let (unit, answer) = match reply {
@@ -392,10 +392,32 @@ async fn act(certifier: &Certifier, writer: &Writer, answer: Answer) -> Outcome 
         }
     };
     failpoint::pause_at("identity.before-store").await;
-    let outcome = writer.write(unit).await;
+    let written = unit.writes().to_vec();
+    let reply = writer.write(unit).await;
+    let reply = Some(reply).filter(|_| !failpoint::drop_reply_at("identity.reply"));
+    let outcome = match reply {
+        Some(Ok(revision)) => Ok(revision),
+        Some(Err(FencedError::Unknown(error))) => find(etcd, &written)
+            .await
+            .ok_or_else(|| Outcome::Failed(error.to_string())),
+        Some(Err(error)) => Err(error.into()),
+        None => find(etcd, &written)
+            .await
+            .ok_or_else(|| Outcome::Failed("the reply was lost".to_owned())),
+    };
     failpoint::pause_at("identity.after-store").await;
     let node = record.value.node;
-    outcome.map_or_else(Outcome::from, |revision| {
-        Outcome::Done(revision, Recorded { node, answer })
-    })
+    match outcome {
+        Ok(revision) => Outcome::Done(revision, Recorded { node, answer }),
+        Err(outcome) => outcome,
+    }
+}
+
+/// The revision of the record, the one write of an answer, if etcd holds it. A write that etcd makes after this look is counted and
+/// reported nowhere.
+async fn find(etcd: &Etcd, written: &[Write]) -> Option<Revision> {
+    let write = written.first()?;
+    let (stored, _) = etcd.get(&write.key).await.ok()?;
+    let stored = stored.filter(|kv| Some(&kv.value) == write.value.as_ref())?;
+    Some(stored.mod_revision)
 }

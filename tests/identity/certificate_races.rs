@@ -204,3 +204,20 @@ async fn a_request_outlives_leaders_that_die_at_every_step() {
         drop(replica);
     }
 }
+
+#[tokio::test]
+async fn a_certificate_whose_recording_got_no_reply_is_counted() {
+    let site = Site::start().await;
+    let uid = site.add_node("n1").await;
+    let launch = site.launch().flag(LASTING_LEASES);
+    let mut replica = launch.flag("--crash-at=identity.reply").start("r1");
+    replica.wait_leading().await;
+    site.request("n1", &uid, &request().0).await;
+    replica
+        .wait_for_log("failpoint identity.reply: losing the reply")
+        .await;
+    replica.wait_for_log("issued a certificate for node n1").await;
+    let issued = replica.metric("quorate_node_certificates_issued_total").await;
+    assert_eq!(issued, 1.0);
+    assert_eq!(site.record(&uid).await.state(), State::Issued);
+}
