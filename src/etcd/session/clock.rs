@@ -9,7 +9,12 @@ use rustix::time::{ClockId, clock_gettime};
 /// between two reads of two clocks the process may pause.
 pub(super) fn now() -> Instant {
     static START: OnceLock<(Instant, Duration)> = OnceLock::new();
-    let (start, at) = *START.get_or_init(|| (Instant::now(), since_boot()));
+    let (start, at) = *START.get_or_init(|| {
+        // In this order: a pause between the two has this clock go before `Instant::now` by it, never after it, so that a
+        // moment that has passed there has passed here.
+        let at = since_boot();
+        (Instant::now(), at)
+    });
     start + since_boot().saturating_sub(at)
 }
 
