@@ -63,6 +63,8 @@ pub mod term;
 #[cfg(feature = "controller")]
 #[doc(hidden)]
 pub mod volumes;
+#[doc(hidden)]
+pub mod wire;
 
 /// The messages of `proto/quorate/v1`, as etcd stores them.
 #[allow(

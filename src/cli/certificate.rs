@@ -1,7 +1,6 @@
 //! `quorate certificate`.
 
 use clap::{Args, Subcommand};
-use prost::Message;
 
 use super::commit::{self, Decision};
 use super::connection::{EtcdArgs, connect};
@@ -9,6 +8,7 @@ use super::exit::Failure;
 use super::output::print;
 use super::roles::request::read_node;
 use crate::etcd::Txn;
+use crate::identity::record::rotating;
 use crate::proto::NodeCertificate;
 use crate::proto::node_certificate::State;
 use crate::store::object::{Object, message};
@@ -29,13 +29,14 @@ enum Command {
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The node requests another certificate, with a key of its choice. Until it has it, the present one stays valid. A request that is \
-pending already leads to another certificate too, so that there is nothing to do.
+The node requests another certificate, with a key of the node's choice. Until the node has the new one, the present one stays \
+valid. A request that is pending already leads to another certificate too, so that there is nothing to do.
 
 Examples:
   quorate certificate rotate n4
 
-Exit codes: 0 done, 1 failed, 3 the node does not exist, or never requested a certificate.")]
+Exit codes: 0 done, 1 failed, 3 the node does not exist, or never requested a certificate, 4 the node or the \
+record of its certificate cannot be read.")]
 struct RotateArgs {
     /// The node
     #[arg(value_name = "NODE")]
@@ -45,7 +46,7 @@ struct RotateArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// 3 for a node that does not exist, or has no certificate.
+/// 3 for a node that does not exist, or has no certificate; 4 for what cannot be read.
 pub async fn run(args: CertificateArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let Command::Rotate(RotateArgs { node }) = args.command;
     let store = connect(etcd).await?;
@@ -62,15 +63,22 @@ async fn decide(store: &Store, name: &Name) -> Result<Decision<&'static str>, Fa
             "node/{name} never requested a certificate"
         )));
     };
-    let mut record: NodeCertificate = message("NodeCertificate", &stored.value)
+    let record: NodeCertificate = message("NodeCertificate", &stored.value)
         .map_err(|malformed| Failure::refused("Malformed", malformed))?;
-    match record.state() {
-        State::Pending => return Ok(Decision::Nothing("has a request that is pending")),
-        State::Rotate => return Ok(Decision::Nothing("is asked already to replace its certificate")),
-        State::Unspecified | State::Issued | State::Failed => record.set_state(State::Rotate),
+    match State::try_from(record.state) {
+        Ok(State::Pending) => return Ok(Decision::Nothing("has a request that is pending")),
+        Ok(State::Rotate) => return Ok(Decision::Nothing("is asked already to replace its certificate")),
+        Ok(State::Unspecified | State::Issued | State::Failed) => {}
+        Err(_) => {
+            let why = format!(
+                "its certificate has a state that only a later release knows ({})",
+                record.state
+            );
+            return Err(Failure::refused("LaterRelease", why));
+        }
     }
     let txn = Txn::new()
         .when_unchanged(&key, stored.mod_revision)
-        .put(&key, record.encode_to_vec());
+        .put(&key, rotating(&stored.value));
     Ok(Decision::Write(txn, "is asked to replace its certificate"))
 }

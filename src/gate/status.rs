@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::etcd::Revision;
 use crate::proto::{KubernetesReconcilerStatus, kubernetes_reconciler_status};
 use crate::release::{Malformed, Release, Version};
+use crate::wire;
 
 /// The progress of the reconciliation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +93,7 @@ impl Status {
             state,
             version,
             minimum_compatible,
-            unknown: unknown_fields(value),
+            unknown: wire::fields(value, |number| number > LAST_KNOWN_FIELD),
         })
     }
 
@@ -166,51 +167,6 @@ impl fmt::Display for Status {
 
 /// The last field number that this release writes or knows.
 const LAST_KNOWN_FIELD: u64 = 3;
-
-/// The top-level fields beyond the known ones, byte for byte. The bytes must be a valid message.
-fn unknown_fields(value: &[u8]) -> Vec<u8> {
-    let mut unknown = Vec::new();
-    let mut rest = value;
-    while !rest.is_empty() {
-        let field = rest;
-        let Some((number, after)) = skip_field(rest) else {
-            break;
-        };
-        rest = after;
-        if number > LAST_KNOWN_FIELD {
-            unknown.extend_from_slice(&field[..field.len() - after.len()]);
-        }
-    }
-    unknown
-}
-
-/// The number of the first field, and the bytes after it. Wire types: protobuf.dev/programming-guides/encoding.
-fn skip_field(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let (tag, rest) = varint(bytes)?;
-    let rest = match tag & 7 {
-        0 => varint(rest)?.1,
-        1 => rest.get(8..)?,
-        2 => {
-            let (length, rest) = varint(rest)?;
-            rest.get(usize::try_from(length).ok()?..)?
-        }
-        5 => rest.get(4..)?,
-        // Groups are deprecated: no release writes one.
-        _ => return None,
-    };
-    Some((tag >> 3, rest))
-}
-
-fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    // Ten groups of seven bits hold 64.
-    let length = bytes.iter().take(10).position(|byte| byte & 0x80 == 0)? + 1;
-    let (head, rest) = bytes.split_at(length);
-    let value = head
-        .iter()
-        .rev()
-        .fold(0u64, |value, byte| (value << 7) | u64::from(byte & 0x7f));
-    Some((value, rest))
-}
 
 /// `status.json`: the status for people, with the leader and what is wrong. No decision reads it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -63,9 +63,15 @@ pub enum Unusable {
     /// There is no certificate in the file.
     #[error("it holds no certificate in PEM")]
     NoCertificate,
+    /// The file of the certificate, which is handed out, holds a key.
+    #[error("it holds a key as well: keep the key in its own file alone")]
+    KeyInside,
     /// The certificate cannot be read.
     #[error("its certificate cannot be read: {0}")]
     Certificate(String),
+    /// A certificate after the first is not that of the authority above it.
+    #[error("its certificates are no chain: each must be followed by that of its issuer")]
+    Chain,
     /// The certificate may not sign others.
     #[error("its certificate is not one of an authority (basicConstraints CA, keyUsage keyCertSign)")]
     NotAnAuthority,
@@ -115,15 +121,23 @@ impl AuthorityCertificate {
     /// # Errors
     /// The first reason why nothing can be signed with it, whatever its key.
     pub fn read(certificates: &[u8], now: Timestamp) -> Result<Self, Unusable> {
-        let chain: Vec<Pem> = pem::parse_many(certificates)
+        let mut chain = pem::parse_many(certificates)
             // The error may quote a line of the file, which may hold a key.
-            .map_err(|_| Unusable::Certificate("it is not in PEM".to_owned()))?
-            .into_iter()
-            .filter(|block| block.tag() == "CERTIFICATE")
+            .map_err(|_| Unusable::Certificate("it is not in PEM".to_owned()))?;
+        if chain.iter().any(|block| block.tag().ends_with("PRIVATE KEY")) {
+            return Err(Unusable::KeyInside);
+        }
+        chain.retain(|block| block.tag() == "CERTIFICATE");
+        let parsed = chain
+            .iter()
+            .map(|block| X509Certificate::from_der(block.contents()));
+        let parsed: Result<Vec<_>, _> = parsed
+            .map(|read| read.map(|(_, certificate)| certificate))
             .collect();
-        let own = chain.first().ok_or(Unusable::NoCertificate)?;
-        let (_, certificate) =
-            X509Certificate::from_der(own.contents()).map_err(|error| unreadable(&error))?;
+        let parsed = parsed.map_err(|error| unreadable(&error))?;
+        let (Some(own), Some(certificate)) = (chain.first(), parsed.first()) else {
+            return Err(Unusable::NoCertificate);
+        };
         let signs = match certificate.key_usage() {
             Ok(usage) => usage.is_none_or(|usage| usage.value.key_cert_sign()),
             Err(error) => return Err(unreadable(&error)),
@@ -131,11 +145,18 @@ impl AuthorityCertificate {
         if !certificate.is_ca() || !signs {
             return Err(Unusable::NotAnAuthority);
         }
-        let moment = |time: x509_parser::time::ASN1Time| {
-            Timestamp::from_second(time.timestamp()).map_err(|error| unreadable(&error))
-        };
-        let not_before = moment(certificate.validity().not_before)?;
-        let not_after = moment(certificate.validity().not_after)?;
+        if parsed
+            .windows(2)
+            .any(|pair| pair[0].issuer() != pair[1].subject())
+        {
+            return Err(Unusable::Chain);
+        }
+        let not_before = Timestamp::from_second(certificate.validity().not_before.timestamp())
+            .map_err(|error| unreadable(&error))?;
+        let ends = parsed.iter().map(|one| one.validity().not_after.timestamp());
+        // RFC 5280 has 99991231235959Z where there is no end, which is later than any timestamp.
+        let ends = ends.map(|end| Timestamp::from_second(end).unwrap_or(Timestamp::MAX));
+        let not_after = ends.min().unwrap_or(Timestamp::MAX);
         if now < not_before {
             return Err(Unusable::NotYetValid(not_before));
         }
@@ -144,7 +165,6 @@ impl AuthorityCertificate {
         }
         Ok(Self {
             public_key: certificate.public_key().subject_public_key.as_ref().to_vec(),
-            // Not the file as it is: it may hold a key as well.
             certificates_pem: chain.iter().map(pem::encode).collect(),
             intermediates_pem: chain
                 .iter()
@@ -242,7 +262,7 @@ impl Authority {
         self.certificate.not_before
     }
 
-    /// Until when it is valid.
+    /// Until when it is valid, and those above it are.
     pub fn not_after(&self) -> Timestamp {
         self.certificate.not_after
     }
@@ -287,7 +307,7 @@ mod tests {
             Authority::read(certificate.as_bytes(), key.as_bytes(), now).unwrap_err()
         };
         assert_eq!(unusable("", &key, now()), Unusable::NoCertificate);
-        assert_eq!(unusable(&key, &key, now()), Unusable::NoCertificate);
+        assert_eq!(unusable(&key, &key, now()), Unusable::KeyInside);
         assert_eq!(unusable(certificate, "", now()), Unusable::Key);
         assert_eq!(unusable(certificate, certificate, now()), Unusable::Key);
         assert_eq!(unusable(certificate, &other_key, now()), Unusable::OtherKey);
@@ -306,6 +326,72 @@ mod tests {
             matches!(unusable(&torn, &key, now()), Unusable::Certificate(_)),
             "{torn}"
         );
+    }
+
+    #[test]
+    fn a_file_with_a_key_in_it_is_never_handed_out_and_no_line_of_it_shows() {
+        let (made, key) = Authority::create(AuthorityKind::Etcd, now()).unwrap();
+        let certificate = made.certificates_pem();
+        let sealed = key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
+        let parameters = "-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n";
+        for both in [
+            format!("{certificate}{key}"),
+            format!("{key}{certificate}"),
+            format!("{certificate}{sealed}"),
+        ] {
+            let refused = Authority::read(both.as_bytes(), key.as_bytes(), now()).unwrap_err();
+            assert_eq!(refused, Unusable::KeyInside);
+        }
+        let other = format!("{parameters}{certificate}");
+        let read = Authority::read(other.as_bytes(), key.as_bytes(), now()).unwrap();
+        assert_eq!(read.certificates_pem(), certificate);
+        // A blank line ends the headers of a block, and an error about those quotes them.
+        let secret = key.lines().nth(1).unwrap();
+        let torn = format!("{certificate}{}", key.replace(secret, &format!("{secret}\n")));
+        let refused = Authority::read(torn.as_bytes(), key.as_bytes(), now()).unwrap_err();
+        assert!(!refused.to_string().contains(secret), "{refused:?}");
+    }
+
+    fn params(name: &str) -> CertificateParams {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params
+    }
+
+    #[test]
+    fn those_above_an_authority_follow_it_in_order_and_end_no_sooner() {
+        let (root, _) = Authority::create(AuthorityKind::Etcd, now()).unwrap();
+        let mut params = params("intermediate");
+        params.not_after = at(now() + AUTHORITY_LIFE * 2);
+        let key = KeyPair::generate().unwrap();
+        let own = params.signed_by(&key, &root.issuer).unwrap().pem();
+        let read = |certificates: &str| {
+            Authority::read(certificates.as_bytes(), key.serialize_pem().as_bytes(), now())
+        };
+        let above = root.certificates_pem();
+        let chain = read(&format!("{own}{above}")).unwrap();
+        assert_eq!(chain.not_after(), root.not_after(), "the sooner end of the two");
+        assert_eq!(chain.subject(), "CN=intermediate");
+        assert_eq!(read(&own).unwrap().not_after(), now() + AUTHORITY_LIFE * 2);
+        for wrong in [format!("{own}{own}"), format!("{above}{own}")] {
+            assert_eq!(read(&wrong).unwrap_err(), Unusable::Chain);
+        }
+    }
+
+    #[test]
+    fn an_authority_without_an_end_can_sign() {
+        let mut params = params("endless");
+        params.not_after = rcgen::date_time_ymd(9999, 12, 31);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap().pem();
+        let key = key.serialize_pem();
+        let read = Authority::read(certificate.as_bytes(), key.as_bytes(), now()).unwrap();
+        assert_eq!(read.not_after(), Timestamp::MAX);
+        let life = super::super::etcd::LIFE;
+        let leaf = super::super::etcd::client(&read, "quorate", life, now()).unwrap();
+        assert_eq!(leaf.not_after, now() + life);
     }
 
     #[test]

@@ -5,32 +5,28 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use jiff::{SignedDuration, Timestamp};
-use prost::Message;
 use tracing::{debug, info, warn};
 
 use super::authority::{Authority, AuthorityKind};
 use super::directory;
+use super::gauges::Gauges;
 use super::index::{Index, Record};
 use super::node::{self, NodeHolder, NodeRole};
-use super::plan::{AtHand, Decision, Refusal, Wait, plan};
+use super::plan::{AtHand, Decision, Refusal, Wait, plan, requested_key};
 use super::record::{issued, refused};
 use super::recorded_node::RecordedNode;
-use super::request::RequestedKey;
-use crate::etcd::{ClusterId, Fence, FencedError, Revision};
+use crate::etcd::{ClusterId, Etcd, Fence, FencedError, Revision};
 use crate::failpoint;
 use crate::kube::events::{Notice, Severity};
-use crate::metrics::{Metrics, State as StateLabel};
-use crate::proto::NodeCertificate;
-use crate::proto::node_certificate::State;
 use crate::retry::{Backoff, Policy};
 use crate::store::object::node::role_word;
-use crate::store::writer::{Proof, Unit, Writer, writer};
+use crate::store::writer::{Proof, Unit, Write, Writer, writer};
 use crate::store::{Follower, Name, Store};
-use crate::term::{Notices, TermGauges, TermOver};
+use crate::term::{Notices, TermOver};
 
 /// How often the files of the authority are read, two of a kilobyte each, and records are counted.
 const EVERY: Duration = Duration::from_secs(1);
@@ -63,13 +59,17 @@ impl Certifier {
     /// Answers requests until leadership is lost.
     pub async fn run(self) {
         let (writer, transactions) = writer(&self.store.etcd, &self.fence);
+        let authority = read_authority(&self.settings.ca_dir);
+        if let Err(error) = &authority {
+            warn!("the node authority cannot sign: {error}");
+        }
         let state = TermState {
             index: Index::new(self.store.keys.clone()),
             held: HashMap::new(),
             backoff: Backoff::default(),
             under_way: FuturesUnordered::new(),
             gauges: Gauges::new(self.store.etcd.metrics()),
-            authority: read_authority(&self.settings.ca_dir),
+            authority,
             waits: BTreeMap::new(),
             writer,
             certifier: &self,
@@ -102,25 +102,28 @@ fn read_authority(directory: &Path) -> ReadAuthority {
 struct Answer {
     uid: Box<str>,
     record: Record,
-    reply: Reply,
+    reply: Result<Grant, Refusal>,
 }
 
-enum Reply {
-    /// A certificate for a node that was last written at this revision.
-    Certificate {
-        key: RequestedKey,
-        role: NodeRole,
-        node: Revision,
-        authority: Arc<Authority>,
-        cluster: ClusterId,
-    },
-    Refusal(Refusal),
+/// What a certificate is made of, besides the request.
+struct Grant {
+    role: NodeRole,
+    /// When the node was last written.
+    node: Revision,
+    authority: Arc<Authority>,
+    cluster: ClusterId,
+}
+
+/// An answer as it is reported: to which node, and the role that was signed for, or the refusal.
+struct Recorded {
+    node: String,
+    answer: Result<NodeRole, Refusal>,
 }
 
 /// What became of an answer.
 enum Outcome {
     /// Recorded at this revision.
-    Done(Revision, Box<NodeCertificate>),
+    Done(Revision, Recorded),
     /// Something changed since it was decided. Nothing was written.
     Refused,
     /// It could not be made, or etcd did not take it or answer.
@@ -139,6 +142,12 @@ impl From<FencedError> for Outcome {
     }
 }
 
+/// The requests that wait for the same, in words.
+struct Waiting {
+    cause: String,
+    whose: String,
+}
+
 /// The state of one term.
 struct TermState<'c> {
     certifier: &'c Certifier,
@@ -150,8 +159,8 @@ struct TermState<'c> {
     under_way: FuturesUnordered<BoxFuture<'c, (Box<str>, Outcome)>>,
     gauges: Gauges,
     authority: ReadAuthority,
-    /// How many requests wait for what, as it was reported last.
-    waits: BTreeMap<Wait, usize>,
+    /// What requests wait for.
+    waits: BTreeMap<Wait, Waiting>,
 }
 
 impl<'c> TermState<'c> {
@@ -164,8 +173,8 @@ impl<'c> TermState<'c> {
             self.begin();
             tokio::select! {
                 update = follower.next() => self.index.take_in(update),
-                Some((uid, outcome)) = self.under_way.next() => {
-                    if let Err(over) = self.on_ended(uid, outcome) {
+                Some(ended) = self.under_way.next() => {
+                    if let Err(over) = self.on_ended(ended) {
                         return over;
                     }
                 }
@@ -190,6 +199,10 @@ impl<'c> TermState<'c> {
             (Ok(before), Ok(after)) if before.digest() != after.digest() => {
                 info!("the node authority is now {}", after.digest());
             }
+            (Ok(_), Err(error)) => warn!("the node authority cannot sign any more: {error}"),
+            (Err(before), Err(error)) if before != error => {
+                warn!("the node authority still cannot sign: {error}");
+            }
             (Ok(_) | Err(_), Ok(_) | Err(_)) => {}
         }
         self.authority = now;
@@ -203,43 +216,45 @@ impl<'c> TermState<'c> {
         }
         self.held
             .retain(|_, done| done.is_none_or(|revision| !synced.shows(revision)));
-        let (at_hand, cluster) = (self.at_hand(), self.certifier.store.etcd.cluster_id());
-        let now = Timestamp::now();
-        let mut waits = BTreeMap::new();
+        let cluster = self.certifier.store.etcd.cluster_id();
+        let (at_hand, now) = (self.at_hand(cluster), Timestamp::now());
+        let mut waiting = BTreeMap::new();
         let mut answers = Vec::new();
         for (uid, record, holder) in self.index.pending() {
-            let uid: Box<str> = uid.into();
-            let room = self.under_way.len() + answers.len() < UNDER_WAY;
-            if self.held.contains_key(&uid) || self.backoff.is_resting(&uid) || !room {
+            let decision = plan(&record.value, holder, at_hand, now);
+            // Of every request, whether or not there is room to answer it: what is left out would be reported again.
+            if let Decision::Wait(wait) = decision {
+                let (count, _) = waiting.entry(wait).or_insert((0, &record.value.node));
+                *count += 1;
                 continue;
             }
-            let reply = match plan(&record.value, holder, at_hand, now) {
-                Decision::Leave => continue,
-                Decision::Wait(wait) => {
-                    *waits.entry(wait).or_default() += 1;
-                    continue;
-                }
-                Decision::Refuse(refusal) => Reply::Refusal(refusal),
-                Decision::Sign { key, role } => {
-                    let (RecordedNode::Node(node), Ok(authority), Some(cluster)) =
-                        (holder, &self.authority, cluster)
-                    else {
-                        *waits.entry(Wait::Authority).or_default() += 1;
-                        continue;
-                    };
-                    Reply::Certificate {
-                        key,
-                        role,
-                        node: node.revision,
-                        authority: Arc::clone(authority),
-                        cluster,
-                    }
-                }
+            let room = self.under_way.len() + answers.len() < UNDER_WAY;
+            if !room || self.held.contains_key(uid) {
+                continue;
+            }
+            let uid: Box<str> = uid.into();
+            if self.backoff.is_resting(&uid) {
+                continue;
+            }
+            let reply = match (decision, holder, &self.authority, cluster) {
+                (Decision::Refuse(refusal), ..) => Err(refusal),
+                (Decision::Sign(role), RecordedNode::Node(node), Ok(authority), Some(cluster)) => Ok(Grant {
+                    role,
+                    node: node.revision,
+                    authority: Arc::clone(authority),
+                    cluster,
+                }),
+                // The plan signs where all of that is there.
+                _ => continue,
             };
             let record = record.clone();
             answers.push(Answer { uid, record, reply });
         }
-        self.report_waits(waits);
+        let waiting = waiting
+            .into_iter()
+            .map(|(wait, (count, node))| (wait, self.waiting(wait, count, node)));
+        let waiting = waiting.collect();
+        self.report_waits(waiting);
         for answer in answers {
             self.held.insert(answer.uid.clone(), None);
             let (certifier, writer) = (self.certifier, self.writer.clone());
@@ -250,38 +265,70 @@ impl<'c> TermState<'c> {
         }
     }
 
-    fn at_hand(&self) -> AtHand {
-        match &self.authority {
-            Ok(authority) => AtHand::Usable {
+    fn at_hand(&self, cluster: Option<ClusterId>) -> AtHand {
+        match (&self.authority, cluster) {
+            (Err(_), _) => AtHand::Unusable,
+            (Ok(_), None) => AtHand::NoCluster,
+            (Ok(authority), Some(_)) => AtHand::Usable {
                 not_before: authority.not_before(),
                 not_after: authority.not_after(),
             },
-            Err(_) => AtHand::Unusable,
         }
     }
 
-    /// Reports what requests wait for, where that has changed.
-    fn report_waits(&mut self, waits: BTreeMap<Wait, usize>) {
-        for (wait, count) in &waits {
-            if self.waits.contains_key(wait) {
-                continue;
-            }
-            let cause = match (wait, &self.authority) {
+    /// Why requests wait, and which.
+    fn waiting(&self, wait: Wait, count: usize, first: &str) -> Waiting {
+        Waiting {
+            cause: match (wait, &self.authority) {
                 (Wait::Authority, Err(error)) => format!("{wait}: {error}"),
                 _ => wait.to_string(),
+            },
+            whose: match count - 1 {
+                0 => format!("node {first}"),
+                others => format!("node {first} and {others} more"),
+            },
+        }
+    }
+
+    /// Reports what requests wait for, where that or its cause is new.
+    fn report_waits(&mut self, waits: BTreeMap<Wait, Waiting>) {
+        for (wait, Waiting { cause, whose }) in &waits {
+            let reported = self.waits.get(wait).map(|before| &before.cause);
+            if reported == Some(cause) {
+                continue;
+            }
+            let note = format!("requests for certificates wait ({whose}): {cause}");
+            let severity = match wait {
+                // Operators who accept each node expect it.
+                Wait::NotAccepted => Severity::Normal,
+                Wait::NodeMissing | Wait::NodeUnreadable | Wait::NoRole | Wait::Authority | Wait::Cluster => {
+                    Severity::Warning
+                }
             };
-            let note = format!("requests for certificates wait ({count}): {cause}");
-            warn!("{note}");
-            self.certifier.notify(Severity::Warning, "CertificatesWait", note);
+            match severity {
+                Severity::Normal => info!("{note}"),
+                Severity::Warning => warn!("{note}"),
+            }
+            self.certifier.notify(severity, "CertificatesWait", note);
         }
         self.waits = waits;
     }
 
-    fn on_ended(&mut self, uid: Box<str>, outcome: Outcome) -> Result<(), TermOver> {
+    /// Takes in what became of answers. Those that shared a transaction end together, before anything is decided again.
+    fn on_ended(&mut self, first: (Box<str>, Outcome)) -> Result<(), TermOver> {
+        let mut next = Some(first);
+        while let Some((uid, outcome)) = next {
+            self.ended(uid, outcome)?;
+            next = self.under_way.next().now_or_never().flatten();
+        }
+        Ok(())
+    }
+
+    fn ended(&mut self, uid: Box<str>, outcome: Outcome) -> Result<(), TermOver> {
         match outcome {
-            Outcome::Done(revision, record) => {
+            Outcome::Done(revision, recorded) => {
                 self.backoff.succeeded(&uid);
-                self.report(&uid, &record);
+                self.report(&uid, &recorded);
                 self.held.insert(uid, Some(revision));
                 return Ok(());
             }
@@ -296,19 +343,15 @@ impl<'c> TermState<'c> {
         Ok(())
     }
 
-    fn report(&self, uid: &str, record: &NodeCertificate) {
-        let node = &record.node;
-        match record.state() {
-            State::Issued => {
-                let role = role_word(record.role);
+    fn report(&self, uid: &str, Recorded { node, answer }: &Recorded) {
+        match answer {
+            Ok(role) => {
+                let role = role_word(role.to_proto().into());
                 self.gauges.metrics.node_certificates_issued.inc();
                 info!("issued a certificate for node {node} ({uid}), {role}");
             }
-            _ => {
-                let note = format!(
-                    "refused the request of node {node} ({uid}) for a certificate: {}",
-                    record.message
-                );
+            Err(refusal) => {
+                let note = format!("refused the request of node {node} ({uid}) for a certificate: {refusal}");
                 warn!("{note}");
                 self.certifier
                     .notify(Severity::Warning, "CertificateRefused", note);
@@ -321,87 +364,60 @@ impl<'c> TermState<'c> {
 async fn act(certifier: &Certifier, writer: &Writer, answer: Answer) -> Outcome {
     failpoint::pause_at("identity.before-sign").await;
     let Answer { uid, record, reply } = answer;
-    let keys = &certifier.store.keys;
-    let Record { value, revision } = record;
-    let (after, node) = match reply {
-        Reply::Refusal(refusal) => (refused(&value, &refusal), None),
-        Reply::Certificate {
-            key,
-            role,
-            node,
-            authority,
-            cluster,
-        } => {
-            // The index takes no node for one of another name.
-            let Ok(name) = value.node.parse::<Name>() else {
+    let Store { etcd, keys } = &certifier.store;
+    let put = |after| Unit::new().put(keys.certificate(&uid), record.revision, after);
+    let reply = reply.and_then(|grant| Ok((requested_key(&record.value)?, grant)));
+    let (unit, answer) = match reply {
+        Err(refusal) => (put(refused(&record, &refusal)), Err(refusal)),
+        Ok((key, grant)) => {
+            // A name that is none has no node in the index, and its request waits.
+            let Ok(name) = record.value.node.parse::<Name>() else {
                 return Outcome::Refused;
             };
             let holder = NodeHolder {
-                cluster,
+                cluster: grant.cluster,
                 uid: &uid,
                 name: name.as_str(),
-                role,
+                role: grant.role,
             };
             let life = certifier.settings.life;
-            match node::certificate(&authority, &key, holder, life, Timestamp::now()) {
-                Ok(signed) => (issued(&value, role, &signed), Some((keys.node(&name), node))),
+            let signed = match node::certificate(&grant.authority, &key, holder, life, Timestamp::now()) {
+                Ok(signed) => signed,
                 Err(error) => return Outcome::Failed(error.to_string()),
-            }
+            };
+            let unit = put(issued(&record, grant.role, &signed))
+                .proving(Proof::Unchanged(keys.node(&name), grant.node))
+                .proving(Proof::Unchanged(keys.removed(&uid), Revision::ABSENT));
+            (unit, Ok(grant.role))
         }
     };
-    let key = keys.certificate(&uid);
-    let mut unit = Unit::new().put(key, revision, after.encode_to_vec());
-    if let Some((node, revision)) = node {
-        unit = unit
-            .proving(Proof::Unchanged(node, revision))
-            .proving(Proof::Unchanged(keys.removed(&uid), Revision::ABSENT));
-    }
     failpoint::pause_at("identity.before-store").await;
-    let outcome = writer.write(unit).await;
+    let written = unit.writes().to_vec();
+    let reply = writer.write(unit).await;
+    let reply = Some(reply).filter(|_| !failpoint::drop_reply_at("identity.reply"));
+    let outcome = match reply {
+        Some(Ok(revision)) => Ok(revision),
+        Some(Err(FencedError::Unknown(error))) => find(etcd, &written)
+            .await
+            .ok_or_else(|| Outcome::Failed(error.to_string())),
+        Some(Err(error)) => Err(error.into()),
+        None => find(etcd, &written)
+            .await
+            .ok_or_else(|| Outcome::Failed("the reply was lost".to_owned())),
+    };
     failpoint::pause_at("identity.after-store").await;
-    outcome.map_or_else(Outcome::from, |revision| Outcome::Done(revision, Box::new(after)))
+    let node = record.value.node;
+    match outcome {
+        Ok(revision) => Outcome::Done(revision, Recorded { node, answer }),
+        Err(outcome) => outcome,
+    }
 }
 
-/// The gauges of this term.
-struct Gauges {
-    metrics: Metrics,
-    _end_with_the_term: TermGauges,
-}
-
-/// The states of records, as metrics name them.
-const STATES: [(&str, Option<State>); 5] = [
-    ("pending", Some(State::Pending)),
-    ("issued", Some(State::Issued)),
-    ("failed", Some(State::Failed)),
-    ("rotate", Some(State::Rotate)),
-    ("malformed", None),
-];
-
-impl Gauges {
-    fn new(metrics: &Metrics) -> Self {
-        let gauges = STATES.map(|(state, _)| {
-            metrics
-                .node_certificates
-                .get_or_create(&StateLabel { state })
-                .clone()
-        });
-        Self {
-            _end_with_the_term: TermGauges::new(gauges),
-            metrics: metrics.clone(),
-        }
-    }
-
-    fn set(&self, index: &Index) {
-        if !index.synced().is_complete() {
-            return;
-        }
-        for (state, of) in STATES {
-            let count = index.states().filter(|found| *found == of).count();
-            let gauge = self
-                .metrics
-                .node_certificates
-                .get_or_create(&StateLabel { state });
-            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
-        }
-    }
+/// The revision of the record, the one write of an answer, if etcd holds it. A write that etcd makes after this look is counted and
+/// reported nowhere.
+async fn find(etcd: &Etcd, written: &[Write]) -> Option<Revision> {
+    let write = written.first()?;
+    let (stored, _) = etcd.get(&write.key).await.ok()?;
+    let stored = stored.filter(|kv| Some(&kv.value) == write.value.as_ref())?;
+    Some(stored.mod_revision)
 }

@@ -58,14 +58,12 @@ pub fn create(directory: &Path, files: &[(&str, &str)]) -> Result<PathBuf, Direc
         return Err(DirectoryError::Exists(current));
     }
     let unfinished = directory.join(format!(".{CURRENT}.{}", std::process::id()));
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&unfinished)
-        .map_err(failed(&unfinished))?;
+    create_private(directory, &unfinished).map_err(failed(&unfinished))?;
     let written = files
         .iter()
         .try_for_each(|(name, content)| write_private(&unfinished.join(name), content))
+        // Before it has its name: `current` without its keys could never be completed.
+        .and_then(|()| sync(&unfinished))
         .and_then(|()| {
             fs::rename(&unfinished, &current).map_err(|source| match source.kind() {
                 io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => {
@@ -80,6 +78,22 @@ pub fn create(directory: &Path, files: &[(&str, &str)]) -> Result<PathBuf, Direc
         let _ = fs::remove_dir_all(&unfinished);
     }
     written.map(|()| current)
+}
+
+/// Makes an empty directory in another one, which is made if need be. An existing one, left by an earlier process of this id or made
+/// by another user, is not taken over: its owner could read what it gets.
+fn create_private(parent: &Path, directory: &Path) -> io::Result<()> {
+    let mut private = DirBuilder::new();
+    private.mode(0o700);
+    private.recursive(true).create(parent)?;
+    private.recursive(false);
+    match private.create(directory) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            fs::remove_dir_all(directory)?;
+            private.create(directory)
+        }
+        created => created,
+    }
 }
 
 /// Reads an authority of a directory.
@@ -122,10 +136,14 @@ fn read_file(directory: &Path, name: &str) -> Result<(PathBuf, Vec<u8>), Directo
 pub fn write_private(path: &Path, content: &str) -> Result<(), DirectoryError> {
     let unfinished = path.with_extension(format!("{}.unfinished", std::process::id()));
     let write = || -> io::Result<()> {
+        // An existing file would keep its owner and mode, and a link would be followed.
+        match fs::remove_file(&unfinished) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
         let mut file = OpenOptions::new()
-            .create(true)
+            .create_new(true)
             .write(true)
-            .truncate(true)
             .mode(0o600)
             .open(&unfinished)?;
         file.write_all(content.as_bytes())?;
@@ -154,7 +172,7 @@ fn sync(directory: &Path) -> Result<(), DirectoryError> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
 
@@ -178,7 +196,6 @@ mod tests {
         let made = make(&home, AuthorityKind::Node).unwrap();
         let read = read(&home, AuthorityKind::Node, now()).unwrap();
         assert_eq!(read.digest(), made.digest());
-        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&home.join(CURRENT)), 0o700);
         assert_eq!(mode(&home.join(CURRENT).join("node-ca.key")), 0o600);
         fs::remove_file(home.join(CURRENT).join("node-ca.key")).unwrap();
@@ -186,6 +203,55 @@ mod tests {
         assert_eq!(public.digest(), made.digest(), "it takes no key");
         let left: Vec<_> = fs::read_dir(&home).unwrap().collect();
         assert_eq!(left.len(), 1, "nothing unfinished stays: {left:?}");
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn a_key_goes_neither_into_a_file_that_others_made_nor_through_a_link() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, target) = (
+            directory.path().join("member.key"),
+            directory.path().join("target"),
+        );
+        let unfinished = directory
+            .path()
+            .join(format!("member.{}.unfinished", std::process::id()));
+        fs::write(&unfinished, "").unwrap();
+        set_mode(&unfinished, 0o666);
+        write_private(&path, "first").unwrap();
+        assert_eq!(mode(&path), 0o600);
+        symlink(&target, &unfinished).unwrap();
+        write_private(&path, "second").unwrap();
+        assert_eq!(mode(&path), 0o600);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "second");
+        assert!(!target.exists(), "it was followed");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn new_authorities_go_into_no_directory_that_others_made() {
+        let directory = tempfile::tempdir().unwrap();
+        let unfinished = directory
+            .path()
+            .join(format!(".{CURRENT}.{}", std::process::id()));
+        fs::create_dir(&unfinished).unwrap();
+        set_mode(&unfinished, 0o777);
+        fs::write(unfinished.join("left"), "").unwrap();
+        make(directory.path(), AuthorityKind::Node).unwrap();
+        let current = directory.path().join(CURRENT);
+        assert_eq!(mode(&current), 0o700);
+        assert_eq!(
+            fs::read_dir(&current).unwrap().count(),
+            2,
+            "the certificate and the key"
+        );
     }
 
     #[test]

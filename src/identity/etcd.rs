@@ -195,6 +195,14 @@ mod tests {
     }
 
     #[test]
+    fn the_end_is_that_of_the_certificate_to_the_second() {
+        let (authority, _) = Authority::create(AuthorityKind::Etcd, now()).unwrap();
+        let later = now() + SignedDuration::from_millis(700);
+        let issued = client(&authority, "quorate", LIFE, later).unwrap();
+        assert_eq!(issued.not_after, now() + LIFE);
+    }
+
+    #[test]
     fn a_host_is_a_name_or_an_address_without_a_port() {
         assert_eq!(
             Host::parse("*.etcd.example"),

@@ -15,8 +15,10 @@ use crate::store::{Keys, Update};
 /// The record of a certificate.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// The stored value. Without request and chain unless the request is pending.
+    /// What is stored, without the chain, and without the request unless it is pending.
     pub value: NodeCertificate,
+    /// The stored bytes, with what only a later release knows. Empty unless the request is pending.
+    pub stored: Box<[u8]>,
     /// When it was last written.
     pub revision: Revision,
 }
@@ -97,16 +99,19 @@ impl Index {
     fn put_record(&mut self, uid: &str, kv: &KeyValue) {
         let record = message::<NodeCertificate>("NodeCertificate", &kv.value).ok();
         let record = record.map(|mut value| {
-            if value.state() == State::Pending {
+            // What nothing is decided by need not be held.
+            value.chain = String::new();
+            let stored: Box<[u8]> = if value.state() == State::Pending {
                 self.pending.insert(uid.into());
+                kv.value.as_slice().into()
             } else {
                 self.pending.remove(uid);
-                // What nothing is decided by need not be held.
                 value.request = None;
-                value.chain = String::new();
-            }
+                Box::default()
+            };
             Record {
                 value,
+                stored,
                 revision: kv.mod_revision,
             }
         });
@@ -230,8 +235,12 @@ mod tests {
         assert_eq!((facts.observed, facts.revision), (Role::Manager, Revision(10)));
         index.take_in(Update::Events(vec![Event::Put(record("u", State::Issued, 11))]));
         assert_eq!(node_of(&index, "u"), None);
-        let kept = &index.record("u").unwrap().value;
-        assert_eq!((kept.request.as_ref(), kept.chain.as_str()), (None, ""));
+        let kept = index.record("u").unwrap();
+        assert_eq!((&*kept.stored, kept.value.request.as_ref()), (&[][..], None));
+        let pending = record("u", State::Pending, 12);
+        let stored = pending.value.clone();
+        index.take_in(Update::Events(vec![Event::Put(pending)]));
+        assert_eq!(*index.record("u").unwrap().stored, stored);
     }
 
     #[test]

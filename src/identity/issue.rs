@@ -65,6 +65,8 @@ pub(super) fn sign(
     let not_after = authority
         .not_after()
         .min(now.saturating_add(life).unwrap_or(Timestamp::MAX));
+    // Certificates have whole seconds.
+    let not_after = Timestamp::from_second(not_after.as_second()).unwrap_or(not_after);
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     for (part, value) in holder.subject {

@@ -24,6 +24,8 @@ pub enum AtHand {
     },
     /// There is none, or it cannot sign.
     Unusable,
+    /// It may sign, and the id of the cluster, which each certificate says, is not known.
+    NoCluster,
 }
 
 /// What becomes of a record.
@@ -31,13 +33,8 @@ pub enum AtHand {
 pub enum Decision {
     /// No request waits for an answer.
     Leave,
-    /// Sign the key, for the role that the node is observed in (INV-13).
-    Sign {
-        /// The key.
-        key: RequestedKey,
-        /// The role.
-        role: NodeRole,
-    },
+    /// Sign the key of the request, if it has one to sign, for the role that the node is observed in (INV-13).
+    Sign(NodeRole),
     /// Refuse the request, once and for all.
     Refuse(Refusal),
     /// The request waits.
@@ -78,6 +75,8 @@ pub enum Wait {
     NoRole,
     /// There is no authority that can sign.
     Authority,
+    /// The id of the cluster is not known.
+    Cluster,
 }
 
 impl fmt::Display for Wait {
@@ -88,6 +87,7 @@ impl fmt::Display for Wait {
             Self::NodeUnreadable => "the node cannot be read",
             Self::NoRole => "the node has no observed role that this release knows",
             Self::Authority => "the node authority cannot sign",
+            Self::Cluster => "etcd has not said the id of its cluster",
         })
     }
 }
@@ -119,13 +119,18 @@ pub fn plan(record: &NodeCertificate, node: RecordedNode<'_>, authority: AtHand,
             not_after,
         } if not_before <= now && not_after.duration_since(now) >= LEAST_LEFT => {}
         AtHand::Usable { .. } | AtHand::Unusable => return Decision::Wait(Wait::Authority),
+        AtHand::NoCluster => return Decision::Wait(Wait::Cluster),
     }
-    // Last, since it verifies a signature: requests that wait are decided about again and again.
+    Decision::Sign(role)
+}
+
+/// The key to sign. Apart from [`plan`], since it verifies a signature: requests that wait are decided about again and again.
+///
+/// # Errors
+/// The refusal of a request that has none.
+pub fn requested_key(record: &NodeCertificate) -> Result<RequestedKey, Refusal> {
     let csr = record.request.as_ref().map_or(&[][..], |request| &request.csr);
-    match RequestedKey::read(csr) {
-        Ok(key) => Decision::Sign { key, role },
-        Err(bad) => Decision::Refuse(Refusal::BadRequest(bad)),
-    }
+    RequestedKey::read(csr).map_err(Refusal::BadRequest)
 }
 
 #[cfg(test)]
@@ -133,14 +138,11 @@ mod tests {
     use jiff::SignedDuration;
     use rcgen::PKCS_ED25519;
 
-    use super::super::record::{issued, refused};
     use super::super::recorded_node::NodeFacts;
     use super::super::request::tests::greedy;
     use super::*;
     use crate::etcd::Revision;
-    use crate::identity::issue::Signed;
     use crate::proto::{CertificateRequest, Role};
-    use crate::store::object::time;
 
     fn now() -> Timestamp {
         "2026-03-01T12:00:00Z".parse().unwrap()
@@ -191,7 +193,7 @@ mod tests {
 
     fn signed_role(record: &NodeCertificate, node: &NodeFacts) -> Option<NodeRole> {
         match plan(record, RecordedNode::Node(node), ready(), now()) {
-            Decision::Sign { role, .. } => Some(role),
+            Decision::Sign(role) => Some(role),
             _ => None,
         }
     }
@@ -224,10 +226,7 @@ mod tests {
     fn the_key_that_is_signed_is_that_of_the_request() {
         let record = pending();
         let expected = RequestedKey::read(&record.request.as_ref().unwrap().csr).unwrap();
-        let worker = node(Role::Worker);
-        let Decision::Sign { key, .. } = plan(&record, RecordedNode::Node(&worker), ready(), now()) else {
-            panic!("not signed");
-        };
+        let key = requested_key(&record).unwrap();
         assert_eq!(key, expected);
     }
 
@@ -243,29 +242,21 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_request_fails_once() {
-        let worker = node(Role::Worker);
+    fn a_broken_request_has_no_key_to_sign() {
         let long = vec![0x30; 9000];
         for (csr, bad) in [
             (&[][..], BadRequest::Form),
             (b"nonsense", BadRequest::Form),
             (&long, BadRequest::Length(9000)),
         ] {
-            let record = with_request(csr);
-            let decision = plan(&record, RecordedNode::Node(&worker), ready(), now());
-            let refusal = Refusal::BadRequest(bad);
-            assert_eq!(decision, Decision::Refuse(refusal.clone()));
-            let after = refused(&record, &refusal);
-            assert_eq!(after.reason, "BadRequest");
-            assert_eq!(
-                plan(&after, RecordedNode::Node(&worker), ready(), now()),
-                Decision::Leave
-            );
+            let refusal = requested_key(&with_request(csr)).unwrap_err();
+            assert_eq!(refusal, Refusal::BadRequest(bad));
+            assert_eq!(refusal.word(), "BadRequest");
         }
         let mut record = pending();
         record.request = None;
-        let decision = plan(&record, RecordedNode::Node(&worker), ready(), now());
-        assert_eq!(decision, Decision::Refuse(Refusal::BadRequest(BadRequest::Form)));
+        let refusal = Refusal::BadRequest(BadRequest::Form);
+        assert_eq!(requested_key(&record), Err(refusal));
     }
 
     #[test]
@@ -284,6 +275,7 @@ mod tests {
         for authority in [AtHand::Unusable, early, ending] {
             assert_eq!(wait(&record, node, authority), Some(Wait::Authority));
         }
+        assert_eq!(wait(&record, node, AtHand::NoCluster), Some(Wait::Cluster));
         assert_eq!(signed_role(&record, &worker), Some(NodeRole::Worker));
     }
 
@@ -343,28 +335,5 @@ mod tests {
             plan(&record, RecordedNode::Node(&worker), ready(), now()),
             Decision::Leave
         );
-    }
-
-    #[test]
-    fn the_latest_end_never_falls_and_a_refusal_keeps_the_last_certificate() {
-        let long = Signed {
-            chain_pem: "long".to_owned(),
-            not_after: now() + LEAST_LEFT * 2,
-        };
-        let short = Signed {
-            chain_pem: "short".to_owned(),
-            not_after: now() + LEAST_LEFT,
-        };
-        let first = issued(&pending(), NodeRole::Manager, &long);
-        let second = issued(&first, NodeRole::Worker, &short);
-        assert_eq!(second.not_after, Some(time::to_proto(short.not_after)));
-        assert_eq!(second.latest_not_after, Some(time::to_proto(long.not_after)));
-        assert_eq!((second.state(), second.role()), (State::Issued, Role::Worker));
-        let third = refused(&second, &Refusal::NodeRemoved);
-        assert_eq!(third.state(), State::Failed);
-        assert_eq!(third.chain, "short");
-        assert_eq!(third.latest_not_after, second.latest_not_after);
-        let fourth = issued(&third, NodeRole::Worker, &long);
-        assert_eq!((fourth.reason.as_str(), fourth.message.as_str()), ("", ""));
     }
 }

@@ -1,37 +1,170 @@
-//! The record of a certificate after an answer. Pure.
+//! The stored record of a certificate after an answer, and after an operator's request. Fields that only a later release knows stay,
+//! those of the request included: a newer replica may have written it. Pure.
 
+use std::ops::RangeInclusive;
+
+use prost::Message;
+
+use super::index::Record;
 use super::issue::Signed;
 use super::node::NodeRole;
 use super::plan::Refusal;
 use crate::proto::NodeCertificate;
 use crate::proto::node_certificate::State;
 use crate::store::object::time;
+use crate::wire;
+
+/// The fields of the state and of the reason for it.
+const STATE: RangeInclusive<u64> = 3..=5;
+
+/// These, and the fields of the certificate.
+const ANSWER: RangeInclusive<u64> = 3..=9;
 
 /// The record after its request was signed.
-pub fn issued(before: &NodeCertificate, role: NodeRole, signed: &Signed) -> NodeCertificate {
+pub fn issued(before: &Record, role: NodeRole, signed: &Signed) -> Vec<u8> {
     let end = time::to_proto(signed.not_after);
     let latest = before
+        .value
         .latest_not_after
         .filter(|latest| latest.seconds > end.seconds);
-    NodeCertificate {
-        node: before.node.clone(),
-        request: before.request.clone(),
+    let answer = NodeCertificate {
         state: State::Issued.into(),
-        reason: String::new(),
-        message: String::new(),
         chain: signed.chain_pem.clone(),
         role: role.to_proto().into(),
         not_after: Some(end),
         latest_not_after: latest.or(Some(end)),
-    }
+        ..NodeCertificate::default()
+    };
+    with(&before.stored, ANSWER, &answer)
 }
 
-/// The record after its request was refused.
-pub fn refused(before: &NodeCertificate, refusal: &Refusal) -> NodeCertificate {
-    NodeCertificate {
+/// The record after its request was refused. It keeps the last certificate.
+pub fn refused(before: &Record, refusal: &Refusal) -> Vec<u8> {
+    let answer = NodeCertificate {
         state: State::Failed.into(),
         reason: refusal.word().to_owned(),
         message: refusal.to_string(),
-        ..before.clone()
+        ..NodeCertificate::default()
+    };
+    with(&before.stored, STATE, &answer)
+}
+
+/// The record after an operator asked for another certificate.
+pub fn rotating(before: &[u8]) -> Vec<u8> {
+    let asked = NodeCertificate {
+        state: State::Rotate.into(),
+        ..NodeCertificate::default()
+    };
+    with(before, STATE, &asked)
+}
+
+/// The record with other values of these fields; `change` has no others. If the change were merely appended, it could not empty a
+/// text, and each former chain would stay.
+fn with(before: &[u8], written: RangeInclusive<u64>, change: &NodeCertificate) -> Vec<u8> {
+    let mut value = wire::fields(before, |number| !written.contains(&number));
+    value.extend(change.encode_to_vec());
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::etcd::Revision;
+    use crate::proto::{CertificateRequest, Role};
+
+    fn read(stored: &[u8]) -> NodeCertificate {
+        NodeCertificate::decode(stored).unwrap()
+    }
+
+    fn record(stored: Vec<u8>) -> Record {
+        Record {
+            value: read(&stored),
+            stored: stored.into(),
+            revision: Revision(3),
+        }
+    }
+
+    fn pending() -> Record {
+        let of = NodeCertificate {
+            node: "n1".to_owned(),
+            request: Some(CertificateRequest {
+                csr: b"csr".to_vec(),
+                ..CertificateRequest::default()
+            }),
+            state: State::Pending.into(),
+            ..NodeCertificate::default()
+        };
+        record(of.encode_to_vec())
+    }
+
+    fn signed(chain: &str, end: &str) -> Signed {
+        Signed {
+            chain_pem: chain.to_owned(),
+            not_after: end.parse().unwrap(),
+        }
+    }
+
+    fn end(end: &str) -> Option<prost_types::Timestamp> {
+        Some(time::to_proto(end.parse::<Timestamp>().unwrap()))
+    }
+
+    #[test]
+    fn the_latest_end_never_falls_and_a_refusal_keeps_the_last_certificate() {
+        // With nanoseconds, which a whole second has to replace.
+        let (late, early) = ("2026-03-03T12:00:00.5Z", "2026-03-02T12:00:00Z");
+        let first = issued(&pending(), NodeRole::Manager, &signed("long", late));
+        let second = record(issued(&record(first), NodeRole::Worker, &signed("short", early)));
+        assert_eq!(second.value.not_after, end(early));
+        assert_eq!(second.value.latest_not_after, end(late));
+        assert_eq!(
+            (second.value.state(), second.value.role()),
+            (State::Issued, Role::Worker)
+        );
+        let third = record(refused(&second, &Refusal::NodeRemoved));
+        assert_eq!(
+            (third.value.state(), third.value.reason.as_str()),
+            (State::Failed, "NodeRemoved")
+        );
+        assert_eq!(third.value.chain, "short");
+        assert_eq!(third.value.latest_not_after, end(late));
+        let fourth = read(&issued(&third, NodeRole::Worker, &signed("long", late)));
+        assert_eq!((fourth.reason.as_str(), fourth.message.as_str()), ("", ""));
+        let asked = read(&rotating(&third.stored));
+        assert_eq!(
+            (asked.state(), asked.reason.as_str(), asked.chain.as_str()),
+            (State::Rotate, "", "short")
+        );
+        assert_eq!(
+            (asked.node, asked.request),
+            (third.value.node, third.value.request)
+        );
+    }
+
+    #[test]
+    fn what_only_a_later_release_knows_stays_and_a_requestdoes_not_grow() {
+        // Field 2 is the request; in it field 15, a varint. Then field 15 of the record.
+        let newer: [&[u8]; 2] = [&[0x12, 2, 0x78, 7], &[0x78, 9]];
+        let mut stored = pending().stored.into_vec();
+        stored.extend(newer.concat());
+        let chain = signed("chain", "2026-03-02T12:00:00Z");
+        let first = issued(&record(stored), NodeRole::Worker, &chain);
+        for after in [
+            issued(&record(first.clone()), NodeRole::Worker, &chain),
+            refused(&record(first.clone()), &Refusal::NodeRemoved),
+            rotating(&first),
+        ] {
+            for field in newer {
+                assert!(
+                    after.windows(field.len()).any(|bytes| bytes == field),
+                    "{after:?}"
+                );
+            }
+            let request = read(&after).request.unwrap();
+            assert_eq!(request.csr, b"csr");
+        }
+        let again = issued(&record(first.clone()), NodeRole::Worker, &chain);
+        assert_eq!(again.len(), first.len());
     }
 }

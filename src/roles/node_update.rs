@@ -1,7 +1,8 @@
 //! New values of stored nodes. Pure.
 //!
 //! A role is written by appending it: protobuf merges a message that follows another, so fields that only a newer release
-//! knows stay as they are. A condition cannot be removed that way; then the value is decoded and encoded again.
+//! knows stay as they are. A condition cannot be removed that way; then the status is decoded and encoded again, and the rest stays
+//! byte for byte.
 
 use jiff::Timestamp;
 use prost::Message;
@@ -9,6 +10,10 @@ use prost::Message;
 use super::reason::ROLE_CHANGE_BLOCKED;
 use crate::proto::{Node, NodeStatus, Role};
 use crate::store::object::{Object, condition};
+use crate::wire;
+
+/// The field `Node.status`.
+const STATUS: u64 = 3;
 
 /// The node with this observed role and without the condition [`ROLE_CHANGE_BLOCKED`].
 pub fn with_role(value: &[u8], role: Role) -> Vec<u8> {
@@ -34,7 +39,15 @@ pub fn with_blocked(value: &[u8], why: Option<(&str, &str)>, now: Timestamp) -> 
         Some(why) => condition::set(conditions, ROLE_CHANGE_BLOCKED, why, generation, now),
         None => condition::clear(conditions, ROLE_CHANGE_BLOCKED),
     };
-    changed.then(|| node.encode_to_vec())
+    let status = Node {
+        status: node.status,
+        ..Node::default()
+    };
+    changed.then(|| {
+        let mut value = wire::fields(value, |number| number != STATUS);
+        value.extend(status.encode_to_vec());
+        value
+    })
 }
 
 #[cfg(test)]
@@ -76,5 +89,24 @@ mod tests {
         let free = free.status.unwrap();
         assert_eq!((free.conditions.len(), free.role()), (0, Role::Worker));
         assert_eq!(with_blocked(&written, None, Timestamp::MAX), None);
+    }
+
+    #[test]
+    fn a_condition_keeps_what_only_a_later_release_knows_of_the_node_and_its_spec() {
+        // Field 2 is the spec; in it field 15, a varint. Then field 15 of the node.
+        let newer: [&[u8]; 2] = [&[0x12, 2, 0x78, 7], &[0x78, 9]];
+        let value = newer.concat();
+        let blocked = with_blocked(&value, Some(("QuorumRisk", "m")), Timestamp::UNIX_EPOCH).unwrap();
+        let free = with_blocked(&blocked, None, Timestamp::MAX).unwrap();
+        for written in [&blocked, &free] {
+            for field in newer {
+                assert!(
+                    written.windows(field.len()).any(|bytes| bytes == field),
+                    "{written:?}"
+                );
+            }
+        }
+        let conditions = |value: &[u8]| Node::decode(value).unwrap().status.unwrap().conditions.len();
+        assert_eq!((conditions(&blocked), conditions(&free)), (1, 0));
     }
 }

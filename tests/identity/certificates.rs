@@ -1,152 +1,20 @@
-//! Certificates of nodes: the leader answers what replicas request for authenticated callers. The tests write the requests.
+//! Certificates of nodes: the leader answers what replicas request for authenticated callers.
 
 use std::fs;
-use std::ops::Deref;
-use std::path::{Path, PathBuf};
 
-use jiff::SignedDuration;
+use jiff::Timestamp;
 use prost::Message;
-use quorate::etcd::{KeyValue, Revision, Txn};
-use quorate::identity::controller::{Certifier, Settings};
+use quorate::etcd::{KeyRange, Txn};
 use quorate::proto::node_certificate::State;
 use quorate::proto::node_spec::Membership;
-use quorate::proto::{CertificateRequest, NodeCertificate, Role};
+use quorate::proto::{NodeCertificate, RemovedNode, Role};
 use quorate::term::Notices;
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, PublicKeyData};
-use tempfile::TempDir;
-use x509_parser::pem::parse_x509_pem;
+use rcgen::PublicKeyData;
+use tokio::time::timeout;
 
-use super::{authorities, home};
-use crate::support::base::{Base, document};
-use crate::support::doomed::{Doomed, LASTING_LEASES, expire_leases};
-use crate::support::hold::Hold;
-use crate::support::leader::Leader;
-use crate::support::quorate::Launch;
+use super::site::{Site, WEEK, ended, read, request};
+use crate::support::base::document;
 use crate::support::wait::{SOON, eventually, same};
-
-/// An etcd and authorities.
-struct Site {
-    base: Base,
-    ca: String,
-    _home: TempDir,
-}
-
-impl Deref for Site {
-    type Target = Base;
-
-    fn deref(&self) -> &Base {
-        &self.base
-    }
-}
-
-impl Site {
-    async fn start() -> Self {
-        let home = home();
-        Self {
-            base: Base::start().await,
-            ca: authorities(&home).await,
-            _home: home,
-        }
-    }
-
-    /// A leader that answers requests, and nothing else.
-    async fn leader(&self) -> Leader {
-        let mut leader = Leader::elect(&self.store, "c1").await;
-        let certifier = Certifier {
-            store: leader.store.clone(),
-            fence: leader.fence().clone(),
-            notices: Notices::default(),
-            settings: Settings {
-                ca_dir: self.ca.clone().into(),
-                life: SignedDuration::from_hours(3),
-            },
-        };
-        leader.work(certifier.run());
-        leader
-    }
-
-    fn launch(&self) -> Launch {
-        let launch = Launch::on(&self.etcd);
-        launch.flag(format!("--ca-dir={}", self.ca))
-    }
-
-    fn authority_key(&self) -> PathBuf {
-        Path::new(&self.ca).join("current/node-ca.key")
-    }
-
-    /// Creates a node, observed as a worker; its uid.
-    async fn add_node(&self, name: &str) -> String {
-        self.apply(&document("Node", name, "{desiredRole: worker}")).await;
-        self.node(name).await.metadata.unwrap().uid
-    }
-
-    async fn observe(&self, name: &str, role: Role) {
-        self.change(name, |node| node.status.get_or_insert_default().set_role(role))
-            .await;
-    }
-
-    async fn stored(&self, uid: &str) -> Option<KeyValue> {
-        self.read(&self.store.keys.certificate(uid)).await
-    }
-
-    /// Requests a certificate as a replica does for the node of this uid.
-    async fn request(&self, node: &str, uid: &str, csr: &[u8]) -> Revision {
-        let before = self.stored(uid).await;
-        let read = |kv: &KeyValue| NodeCertificate::decode(&*kv.value).unwrap();
-        let record = NodeCertificate {
-            node: node.to_owned(),
-            request: Some(CertificateRequest {
-                csr: csr.to_vec(),
-                role: Role::Manager.into(),
-                at: None,
-            }),
-            state: State::Pending.into(),
-            ..before.as_ref().map(read).unwrap_or_default()
-        };
-        let found = before.map_or(Revision::ABSENT, |kv| kv.mod_revision);
-        let key = self.store.keys.certificate(uid);
-        let txn = Txn::new().when_unchanged(&key, found);
-        self.commit(txn.put(&key, record.encode_to_vec())).await
-    }
-
-    async fn record(&self, uid: &str) -> NodeCertificate {
-        let stored = self.stored(uid).await.expect("there is a record");
-        NodeCertificate::decode(&*stored.value).unwrap()
-    }
-
-    /// Waits until the request has this answer.
-    async fn answered(&self, uid: &str, state: State) -> NodeCertificate {
-        let what = format!("the request is {state:?}");
-        eventually(SOON, &what, async || {
-            let record = self.record(uid).await;
-            same(record.state(), state).map(|_| record)
-        })
-        .await
-    }
-}
-
-/// A request that asks for more than a node may have, and its key.
-fn request() -> (Vec<u8>, KeyPair) {
-    let key = KeyPair::generate().unwrap();
-    let mut params = CertificateParams::default();
-    let subject = &mut params.distinguished_name;
-    subject.push(DnType::CommonName, "another-node");
-    subject.push(DnType::OrganizationalUnitName, "quorate-manager");
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let csr = params.serialize_request(&key).unwrap();
-    (csr.der().to_vec(), key)
-}
-
-/// Subject and public key of the first certificate of a chain.
-fn read(chain: &str) -> (String, Vec<u8>) {
-    let (_, block) = parse_x509_pem(chain.as_bytes()).unwrap();
-    let certificate = block.parse_x509().unwrap();
-    assert!(!certificate.is_ca(), "{certificate:?}");
-    (
-        certificate.subject().to_string(),
-        certificate.public_key().raw.to_vec(),
-    )
-}
 
 /// INV-13.
 #[tokio::test]
@@ -189,7 +57,10 @@ async fn a_certificate_says_the_observed_role_whatever_was_asked_for() {
     let record = site.answered(&uid, State::Issued).await;
     assert_eq!(record.role(), Role::Manager);
     assert!(read(&record.chain).0.ends_with("OU=quorate-manager"));
-    assert_eq!(leader.metric("quorate_node_certificates_issued_total"), 2.0);
+    eventually(SOON, "both are counted", async || {
+        same(leader.metric("quorate_node_certificates_issued_total"), 2.0)
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -206,16 +77,20 @@ async fn a_request_waits_for_the_operator_and_for_an_authority_that_can_sign() {
     })
     .await;
     site.request("n1", &uid, &request().0).await;
-    let pending = async || {
-        let series = "quorate_node_certificates{state=\"pending\"}";
-        same(leader.metric(series), 1.0)
+    let wait_pending = async |count: f64| {
+        eventually(SOON, "the leader counts the requests", async || {
+            let series = "quorate_node_certificates{state=\"pending\"}";
+            same(leader.metric(series), count)
+        })
+        .await;
     };
-    eventually(SOON, "the leader counts the request", pending).await;
+    wait_pending(1.0).await;
     fs::write(&key, "no key").unwrap();
     let (broken, other) = (b"no request".as_slice(), site.add_node("n2").await);
     site.request("n2", &other, broken).await;
+    // Only once the authority is back is anything answered.
+    wait_pending(2.0).await;
     fs::write(&key, kept).unwrap();
-    // Only once the authority is back.
     let failed = site.answered(&other, State::Failed).await;
     assert_eq!(failed.reason, "BadRequest");
     let refused = site.stored(&other).await.unwrap().mod_revision;
@@ -223,30 +98,170 @@ async fn a_request_waits_for_the_operator_and_for_an_authority_that_can_sign() {
 
     let table = site.run(&["get", "node", "n1", "-o", "yaml"]).await.expect_done();
     assert!(table.contains("membership: pending"), "{table}");
-    let said = site
-        .apply_again("n1", "{desiredRole: worker}")
-        .await
-        .expect_code(64);
+    let again = document("Node", "n1", "{desiredRole: worker}");
+    let applied = site.run_with(&["apply", "-f", "-"], &again).await;
+    let said = applied.expect_code(64);
     assert!(
         said.contains("spec.membership: missing: node n1 is pending"),
         "{said}"
     );
     site.run(&["accept", "n1", "n9"]).await.expect_code(3);
-    assert_eq!(site.record(&uid).await.state(), State::Pending);
+    let spec = site.node("n1").await.spec.unwrap();
+    assert_eq!(spec.membership(), Membership::Pending);
     let done = site.run(&["accept", "n1"]).await.expect_done();
-    assert_eq!(done, "node/n1 is accepted\n");
+    assert_eq!(done, format!("node/n1 (uid {uid}) is accepted\n"));
     site.answered(&uid, State::Issued).await;
     let again = site.run(&["accept", "n1"]).await.expect_done();
-    assert_eq!(again, "node/n1 is accepted already\n");
+    assert_eq!(again, format!("node/n1 (uid {uid}) is accepted already\n"));
     let now = site.stored(&other).await.unwrap().mod_revision;
     assert_eq!(now, refused, "a broken request fails once");
 }
 
-impl Site {
-    async fn apply_again(&self, name: &str, spec: &str) -> crate::support::quorate::Finished {
-        let args = ["apply", "-f", "-"];
-        self.run_with(&args, &document("Node", name, spec)).await
+#[tokio::test]
+async fn what_a_request_waits_for_is_reported_once_however_many_others_are_answered() {
+    const OTHERS: usize = 200;
+    let site = Site::start().await;
+    let waiting = site.add_node("waiting").await;
+    let (csr, _) = request();
+    site.request("waiting", &waiting, &csr).await;
+    let (mut node, keys) = (site.node("waiting").await, &site.store.keys);
+    let request = site.record(&waiting).await;
+    for batch in 0..OTHERS / 50 {
+        let txn = (0..50).fold(Txn::new(), |txn, number| {
+            let (name, uid) = (format!("n{batch}-{number}"), format!("uid-{batch}-{number}"));
+            let metadata = node.metadata.get_or_insert_default();
+            (metadata.name, metadata.uid) = (name.clone(), uid.clone());
+            let request = NodeCertificate {
+                node: name.clone(),
+                ..request.clone()
+            };
+            txn.put(&keys.node(&name.parse().unwrap()), node.encode_to_vec())
+                .put(&keys.certificate(&uid), request.encode_to_vec())
+        });
+        site.commit(txn).await;
     }
+    site.change("waiting", |node| {
+        node.spec
+            .get_or_insert_default()
+            .set_membership(Membership::Pending);
+    })
+    .await;
+    let (sending, mut notices) = Notices::channel(1000);
+    let _leader = site.leader_that_notifies(sending).await;
+    let all = KeyRange::prefix(*b"/quorate/identity/certificates/");
+    eventually(SOON, "every other request is answered", async || {
+        let records = site.list(&all).await;
+        let states = records
+            .iter()
+            .map(|kv| NodeCertificate::decode(&*kv.value).unwrap().state());
+        same(states.filter(|state| *state == State::Issued).count(), OTHERS)
+    })
+    .await;
+    let said: Vec<String> = std::iter::from_fn(|| notices.try_recv().ok())
+        .map(|notice| notice.note)
+        .collect();
+    assert_eq!(
+        said,
+        ["requests for certificates wait (node waiting): an operator has yet to accept the node"]
+    );
+}
+
+#[tokio::test]
+async fn each_new_cause_why_the_authority_cannot_sign_is_reported() {
+    let site = Site::start().await;
+    let key = site.authority_key();
+    fs::remove_file(&key).unwrap();
+    let uid = site.add_node("n1").await;
+    site.request("n1", &uid, &request().0).await;
+    let (sending, mut notices) = Notices::channel(1000);
+    let _leader = site.leader_that_notifies(sending).await;
+    let mut next = async || {
+        let notice = timeout(SOON, notices.recv()).await.expect("there is a notice");
+        notice.unwrap().note
+    };
+    let missing = next().await;
+    assert!(
+        missing.contains("cannot read") && missing.contains("node n1"),
+        "{missing}"
+    );
+    // At once: a file that is empty for a moment would be a cause of its own.
+    let written = key.with_extension("new");
+    fs::write(&written, "no key").unwrap();
+    fs::rename(&written, &key).unwrap();
+    let broken = next().await;
+    assert!(broken.contains("its key cannot be read"), "{broken}");
+}
+
+#[tokio::test]
+async fn an_authority_that_can_no_longer_sign_is_reported_before_a_node_asks() {
+    let site = Site::start().await;
+    let (key, aside) = (site.authority_key(), site.authority_key().with_extension("aside"));
+    fs::rename(&key, &aside).unwrap();
+    let mut replica = site.launch().start("r1");
+    replica
+        .wait_for_log("the node authority cannot sign: cannot read")
+        .await;
+    fs::rename(&aside, &key).unwrap();
+    replica.wait_for_log(" can sign").await;
+    fs::rename(&key, &aside).unwrap();
+    replica
+        .wait_for_log("the node authority cannot sign any more: cannot read")
+        .await;
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_read_is_counted_and_goes_with_its_node() {
+    let site = Site::start().await;
+    let leader = site.leader().await;
+    let uid = site.add_node("n1").await;
+    site.put(&site.store.keys.certificate(&uid), vec![0xff]).await;
+    eventually(SOON, "the leader counts the record", async || {
+        let series = "quorate_node_certificates{state=\"malformed\"}";
+        same(leader.metric(series), 1.0)
+    })
+    .await;
+    site.run(&["certificate", "rotate", "n1"]).await.expect_code(4);
+    site.run(&["delete", "node", "n1", "--yes"]).await.expect_done();
+    assert_eq!(site.stored(&uid).await, None);
+    let removal = site.removal(&uid).await;
+    assert_eq!(removal.expires_at, None, "when its certificate ends is not known");
+}
+
+#[tokio::test]
+async fn what_a_later_release_has_written_outlives_answers_and_rotations() {
+    // In the request, which a newer replica writes, and beside it: field 15, a varint.
+    let newer: [&[u8]; 2] = [&[0x12, 2, 0x78, 7], &[0x78, 9]];
+    let site = Site::start().await;
+    let (uid, removed) = (site.add_node("n1").await, "of-a-removed-node");
+    let removal = RemovedNode::default().encode_to_vec();
+    site.put(&site.store.keys.removed(removed), removal).await;
+    for (node, uid) in [("n1", uid.as_str()), ("gone", removed)] {
+        site.request(node, uid, &request().0).await;
+        let mut stored = site.stored(uid).await.unwrap().value;
+        stored.extend(newer.concat());
+        site.put(&site.store.keys.certificate(uid), stored).await;
+    }
+    let kept = async |uid: &str| {
+        let stored = site.stored(uid).await.unwrap().value;
+        let holds = |field: &[u8]| stored.windows(field.len()).any(|bytes| bytes == field);
+        assert!(newer.into_iter().all(holds), "{stored:?}");
+    };
+    let _leader = site.leader().await;
+    site.answered(&uid, State::Issued).await;
+    kept(&uid).await;
+    site.answered(removed, State::Failed).await;
+    kept(removed).await;
+    site.run(&["certificate", "rotate", "n1"]).await.expect_done();
+    assert_eq!(site.record(&uid).await.state(), State::Rotate);
+    kept(&uid).await;
+    let later = NodeCertificate {
+        state: 99,
+        ..site.record(&uid).await
+    };
+    site.put(&site.store.keys.certificate(&uid), later.encode_to_vec())
+        .await;
+    let said = site.run(&["certificate", "rotate", "n1"]).await.expect_code(4);
+    assert!(said.contains("LaterRelease"), "{said}");
 }
 
 #[tokio::test]
@@ -266,87 +281,12 @@ async fn removed_nodes_get_nothing_and_absent_ones_are_waited_for() {
     let refused = site.answered(&gone, State::Failed).await;
     assert_eq!(refused.reason, "NodeRemoved");
     assert_eq!(refused.chain, "");
+    let later = site.add_node("later").await;
+    site.request("later", &later, &request().0).await;
+    site.answered(&later, State::Issued).await;
     assert_eq!(site.record(&absent).await.state(), State::Pending);
     site.put(&key, node).await;
     site.answered(&absent, State::Issued).await;
-}
-
-/// INV-13: what is decided for an older state of the node or an older request is not recorded.
-#[tokio::test]
-async fn nothing_is_signed_for_yesterdays_role_or_for_an_older_request() {
-    for point in ["identity.before-sign", "identity.before-store"] {
-        let site = Site::start().await;
-        let uid = site.add_node("n1").await;
-        let hold = Hold::at(point);
-        let mut replica = hold.on(site.launch().flag(LASTING_LEASES)).start("r1");
-        replica.wait_leading().await;
-        site.request("n1", &uid, &request().0).await;
-        hold.reached().await;
-        site.change("n1", |node| {
-            node.spec.get_or_insert_default().set_desired_role(Role::Manager);
-            node.status.get_or_insert_default().set_role(Role::Manager);
-        })
-        .await;
-        let (csr, key) = request();
-        site.request("n1", &uid, &csr).await;
-        hold.release();
-        let record = site.answered(&uid, State::Issued).await;
-        let (subject, public) = read(&record.chain);
-        assert_eq!(record.role(), Role::Manager, "{point}");
-        assert!(subject.ends_with("OU=quorate-manager"), "{point}: {subject}");
-        assert_eq!(public, key.subject_public_key_info(), "{point}");
-    }
-}
-
-#[tokio::test]
-async fn a_leader_that_is_woken_after_its_term_records_nothing() {
-    for point in ["identity.before-sign", "identity.before-store"] {
-        let site = Site::start().await;
-        let uid = site.add_node("n1").await;
-        let hold = Hold::at(point);
-        let mut former = hold.on(site.launch().flag(LASTING_LEASES)).start("r1");
-        former.wait_leading().await;
-        site.request("n1", &uid, &request().0).await;
-        hold.reached().await;
-        former.pause();
-        let mut successor = site.launch().flag(LASTING_LEASES).start("r2");
-        expire_leases(&site.store, "r1").await;
-        successor.wait_leading().await;
-        site.answered(&uid, State::Issued).await;
-        let recorded = site.stored(&uid).await;
-        hold.release();
-        former.resume();
-        eventually(SOON, "the former leader leads no more", async || {
-            same(former.status_of("/leaderz").await, Some(503))
-        })
-        .await;
-        assert_eq!(site.stored(&uid).await, recorded, "{point}");
-    }
-}
-
-#[tokio::test]
-async fn a_request_outlives_leaders_that_die_at_every_step() {
-    for point in [
-        "identity.before-sign",
-        "identity.before-store",
-        "identity.after-store",
-    ] {
-        let site = Site::start().await;
-        let uid = site.add_node("n1").await;
-        let mut dying = Doomed::start(&site.launch(), "r1", point, &site.store);
-        dying.wait_leading().await;
-        let replica = dying
-            .aborted_during(async {
-                site.request("n1", &uid, &request().0).await;
-                let replica = site.launch().start("r2");
-                site.answered(&uid, State::Issued).await;
-                replica
-            })
-            .await;
-        let record = site.answered(&uid, State::Issued).await;
-        assert_eq!(record.role(), Role::Worker, "{point}");
-        drop(replica);
-    }
 }
 
 #[tokio::test]
@@ -360,8 +300,44 @@ async fn the_removal_of_a_node_is_kept_for_a_week_longer_than_its_certificate() 
     let record = site.answered(&uid, State::Issued).await;
     site.run(&["delete", "node", "n1", "--yes"]).await.expect_done();
     assert_eq!(site.stored(&uid).await, None);
-    let removed = site.read(&site.store.keys.removed(&uid)).await.unwrap();
-    let removed = quorate::proto::RemovedNode::decode(&*removed.value).unwrap();
     let end = record.latest_not_after.unwrap().seconds;
-    assert_eq!(removed.expires_at.unwrap().seconds, end + 7 * 24 * 3600);
+    assert_eq!(site.removal(&uid).await.expires_at.unwrap().seconds, end + WEEK);
+}
+
+#[tokio::test]
+async fn a_node_whose_key_is_gone_leaves_nothing_once_it_is_deleted_by_name() {
+    let token = b"/quorate/identity/tokens/node/n1";
+    let delete = ["delete", "node", "n1", "--yes"];
+    let site = Site::start().await;
+    let _leader = site.leader().await;
+    let uid = site.add_node("n1").await;
+    site.request("n1", &uid, &request().0).await;
+    let record = site.answered(&uid, State::Issued).await;
+    site.put(token, Vec::<u8>::new()).await;
+    let node = site.store.keys.node(&"n1".parse().unwrap());
+    site.commit(Txn::new().delete(&node)).await;
+    let said = site.run(&delete).await.expect_done();
+    assert!(said.contains("node/n1 recorded as removed"), "{said}");
+    assert_eq!(site.stored(&uid).await, None);
+    assert_eq!(site.read(token).await, None);
+    let end = record.latest_not_after.unwrap().seconds;
+    assert_eq!(site.removal(&uid).await.expires_at.unwrap().seconds, end + WEEK);
+    site.run(&delete).await.expect_code(3);
+    // As by a replica that was slow.
+    site.request("n1", &uid, &request().0).await;
+    site.run(&delete).await.expect_done();
+    assert_eq!(site.stored(&uid).await, None);
+}
+
+/// INV-12: the removal is the proof by which the leader evicts and unpublishes, however long the node has been dead.
+#[tokio::test]
+async fn the_removal_of_a_node_whose_last_certificate_ended_long_ago_is_kept_for_a_week() {
+    let site = Site::start().await;
+    let uid = site.add_node("n1").await;
+    let now = Timestamp::now().as_second();
+    site.put(&site.store.keys.certificate(&uid), ended("n1", now - 4 * WEEK))
+        .await;
+    site.run(&["delete", "node", "n1", "--yes"]).await.expect_done();
+    let expires = site.removal(&uid).await.expires_at.unwrap().seconds;
+    assert!(expires >= now + WEEK, "{} s from now", expires - now);
 }

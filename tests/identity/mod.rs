@@ -1,7 +1,9 @@
 //! Authorities, certificates and join tokens, with the real program.
 
 mod authorities;
+mod certificate_races;
 mod certificates;
+mod site;
 mod tokens;
 
 use tempfile::TempDir;

@@ -3,14 +3,17 @@
 use std::fs;
 use std::ops::Deref;
 use std::path::Path;
+use std::process::Stdio;
 
 use futures::future::join_all;
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::time::timeout;
 
 use super::{authorities, ca, home};
 use crate::support::base::{Base, document};
-use crate::support::quorate::Finished;
+use crate::support::quorate::{Finished, program};
+use crate::support::wait::SOON;
 
 /// An etcd, and authorities.
 struct Site {
@@ -331,4 +334,52 @@ async fn a_record_that_cannot_be_read_is_shown_as_such_and_rotated() {
     assert!(said.contains("there is a token of worker already"), "{said}");
     let token = site.made(&["rotate", "--role", "worker"]).await;
     assert_eq!(site.check(&token).await.expect_done(), "worker\n");
+}
+
+#[tokio::test]
+async fn a_token_that_cannot_be_printed_is_no_success() {
+    let site = Site::start().await;
+    let endpoints = format!("--etcd-endpoints={}", site.etcd.endpoints_flag());
+    let create = ["token", "create", "--role", "worker", "--ca-dir"];
+    let mut child = program()
+        .args(create)
+        .args([&site.ca, &endpoints])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let ended = timeout(SOON, child.wait_with_output()).await;
+    let ended = ended.expect("the command ends").unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains("quorate token rotate"), "{said}");
+    site.made(&["rotate", "--role", "worker"]).await;
+}
+
+#[tokio::test]
+async fn a_rotation_keeps_what_a_later_release_has_written() {
+    // Field 15, a varint.
+    let newer = [0x78, 9];
+    let site = Site::start().await;
+    site.made(&["create", "--role", "worker"]).await;
+    let mut stored = site.stored("worker").await.unwrap();
+    stored.extend(newer);
+    site.put(b"/quorate/identity/tokens/worker", stored).await;
+    let token = site.made(&["rotate", "--role", "worker"]).await;
+    assert!(site.stored("worker").await.unwrap().ends_with(&newer));
+    assert_eq!(site.check(&token).await.expect_done(), "worker\n");
+}
+
+#[tokio::test]
+async fn a_node_without_a_uid_gets_no_token() {
+    let site = Site::start().await;
+    site.add_node("n1").await;
+    site.change("n1", |node| node.metadata.get_or_insert_default().uid.clear())
+        .await;
+    let said = site.token(&["create", "--node", "n1"]).await.expect_code(4);
+    assert!(said.contains("NoUid"), "{said}");
+    assert_eq!(site.stored("node/n1").await, None);
 }

@@ -15,6 +15,7 @@ const FLOORS: [(&str, &[&str]); 9] = [
             "grpc_code.rs",
             "causes.rs",
             "lines.rs",
+            "wire.rs",
             "proto/",
         ],
     ),

@@ -3,14 +3,16 @@
 use prost::Message;
 use quorate::etcd::{KeyRange, Txn};
 use quorate::proto::task_status::State;
-use quorate::proto::{Metadata, RemovedNode, Role, Task, TaskSpec, TaskStatus};
+use quorate::proto::{
+    Metadata, NodeCertificate, RemovedNode, Role, Task, TaskSpec, TaskStatus, node_certificate,
+};
 use quorate::store::{Keys, Store};
 
 use super::leader::Leader;
 use super::world::{LONG, World, name, node};
 use crate::support::client::{commit, config, connect_with};
 use crate::support::etcd::{PASSWORD, TestEtcd, USER};
-use crate::support::quorate::Launch;
+use crate::support::quorate::{Launch, quorate_on};
 use crate::support::wait::{SOON, eventually, same};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -189,6 +191,35 @@ async fn a_denied_read_of_the_nodes_evicts_no_member_and_is_reported() {
     let (stored, _) = store.etcd.get(&key).await.unwrap();
     assert_eq!(stored.unwrap().value, record);
     assert_eq!(store.etcd.list_members().await.unwrap().members, list.members);
+    leader.resign().await;
+}
+
+/// INV-12: nothing limits how long an eviction waits for the record of the removal.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_removal_of_a_node_with_a_member_stays_on_record_however_old_its_certificate_is() {
+    let world = World::start(3).await;
+    let keys = &world.store.keys;
+    world.demote("etcd-3").await;
+    let uid = "uid-of-etcd-3";
+    let record = NodeCertificate {
+        node: "etcd-3".to_owned(),
+        state: node_certificate::State::Issued.into(),
+        latest_not_after: Some(prost_types::Timestamp {
+            seconds: jiff::Timestamp::now().as_second() - 30 * 24 * 3600,
+            nanos: 0,
+        }),
+        ..NodeCertificate::default()
+    };
+    world
+        .commit(Txn::new().put(&keys.certificate(uid), record.encode_to_vec()))
+        .await;
+    let delete = ["delete", "node", "etcd-3", "--yes"];
+    quorate_on(&world.etcd, &delete, "").await.expect_done();
+    let leader = world.leader().await;
+    world.wait_voters(&["etcd-1", "etcd-2"]).await;
+    world.wait_records(&["etcd-1", "etcd-2"]).await;
+    let removed = world.read(&keys.removed(uid)).await.expect("it is on record");
+    assert_eq!(RemovedNode::decode(&*removed.value).unwrap().expires_at, None);
     leader.resign().await;
 }
 

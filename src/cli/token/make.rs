@@ -9,13 +9,14 @@ use crate::cli::ca::CaDir;
 use crate::cli::commit::{self, Decision};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
-use crate::cli::output::{note, print};
+use crate::cli::output::{Reader, note, print};
 use crate::cli::roles::request::read_node;
 use crate::etcd::{KeyValue, Revision, Txn};
 use crate::identity::{AuthorityKind, Token, directory};
 use crate::store::Store;
 use crate::store::keys::Joiner;
 use crate::store::object::{Object, time};
+use crate::wire;
 
 /// Arguments of `quorate token create`.
 #[derive(Args, Debug)]
@@ -24,10 +25,10 @@ The token is printed to standard output, and nothing else. It names the node aut
 read: the key need not be there. etcd holds a hash of the token, so it cannot be shown again.
 
 Examples:
-  quorate token create --role worker --ca-dir ca > worker.token
-  quorate token create --node n4 --ca-dir ca > n4.token
+  (umask 077; quorate token create --role worker --ca-dir ca > worker.token)
+  (umask 077; quorate token create --node n4 --ca-dir ca > n4.token)
 
-Exit codes: 0 done, 1 failed, 3 the node does not exist, 5 there is a token already.")]
+Exit codes: 0 done, 1 failed, 3 the node does not exist, 4 the node cannot be read or has no uid, 5 there is a token already.")]
 pub struct CreateArgs {
     #[command(flatten)]
     joiner: JoinerArgs,
@@ -43,9 +44,10 @@ Nodes that have joined are not affected. The former token lets in no more from t
 two rotations at once one fails, so that no token is printed that lets in no node.
 
 Examples:
-  quorate token rotate --role worker --ca-dir ca > worker.token
+  (umask 077; quorate token rotate --role worker --ca-dir ca > worker.token)
 
-Exit codes: 0 done, 1 failed, 3 there is no token, 5 another command has changed the token meanwhile.")]
+Exit codes: 0 done, 1 failed, 3 there is no token, or the node does not exist, 4 the node cannot be read or has no uid, 5 another \
+command has changed the token meanwhile.")]
 pub struct RotateArgs {
     #[command(flatten)]
     joiner: JoinerArgs,
@@ -53,6 +55,9 @@ pub struct RotateArgs {
     #[command(flatten)]
     ca: CaDir,
 }
+
+/// The last field of a `JoinToken` that this release knows.
+const LAST_KNOWN_FIELD: u64 = 4;
 
 /// What the command expects of the token that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,13 +98,25 @@ async fn make(joiner: &Joiner, ca: &CaDir, former: Former, etcd: &EtcdArgs) -> R
             ))
             .hint("quorate token show says since when it is as it is"));
         }
-        let record = token.record(&node_uid, now);
+        let mut record = token.record(&node_uid, now).encode_to_vec();
+        if let (Former::Replaced, Some(stored)) = (former, &stored) {
+            // What only a later release knows applies to the joiner, not to the secret.
+            record.extend(wire::fields(&stored.value, |number| number > LAST_KNOWN_FIELD));
+        }
         let txn = txn.when_unchanged(&key, found);
-        Ok(Decision::Write(txn.put(&key, record.encode_to_vec()), ()))
+        Ok(Decision::Write(txn.put(&key, record), ()))
     });
     made.await?;
     // Not before it is committed: a token that was shown and opens nothing would only be found out when a node joins.
-    print(&format!("{}\n", token.reveal()))?;
+    match print(&format!("{}\n", token.reveal())) {
+        Ok(Reader::Listening) => {}
+        Ok(Reader::Gone) | Err(_) => {
+            return Err(Failure::failed(format_args!(
+                "the token of {joiner} is {done}, and could not be printed"
+            ))
+            .hint("quorate token rotate makes another one in its place"));
+        }
+    }
     note(format_args!(
         "the token of {joiner} is shown this once: keep it where only those read it who may join"
     ));
@@ -112,8 +129,14 @@ async fn of_node(store: &Store, joiner: &Joiner) -> Result<(String, Txn), Failur
         return Ok((String::new(), Txn::new()));
     };
     let node = read_node(store, name).await?;
+    let uid = node.object.uid();
+    if uid.is_empty() {
+        let why =
+            format!("node {name} has no uid, so a token of it would be one of every later node of its name");
+        return Err(Failure::refused("NoUid", why));
+    }
     let unchanged = Txn::new().when_unchanged(&node.key, node.revision);
-    Ok((node.object.uid().to_owned(), unchanged))
+    Ok((uid.to_owned(), unchanged))
 }
 
 fn check(joiner: &Joiner, former: Former, stored: Option<&KeyValue>, node_uid: &str) -> Result<(), Failure> {

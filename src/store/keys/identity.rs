@@ -78,7 +78,7 @@ impl Keys {
     }
 
     /// Certificates, nodes and removed nodes in one range, so that one watch brings their changes in the order in which they
-    /// happened. Keys of other kinds lie between them: [`CertificationKey::Other`].
+    /// happened. Keys of other kinds lie between them, volumes' publications among them: [`CertificationKey::Other`].
     pub fn certification(&self) -> KeyRange {
         KeyRange::prefix(self.below(format_args!("{CERTIFICATES}"))).through(self.all_removed())
     }

@@ -21,7 +21,7 @@ use crate::store::{Id, Store};
 A node is deleted only while it is down, unless --force is given. A desired manager in etcd's member list (demote it \
 first) and the node of the last voter are never deleted. The node's uid is recorded as removed: no node with that uid is \
 admitted again. The leader removes a member that the node still has from etcd; --wait waits for that. Where only the key \
-of a node is gone, and its member is left, the command records the removal.
+of a node is gone, and its member, its volumes or the record of its certificate are left, the command records the removal.
 
 A service or a network is marked for deletion, which cannot be taken back, and the command prints what still holds it \
 back: a service is deleted once it has no task, a network once no service uses it. --wait waits for that. No service can \

@@ -13,6 +13,7 @@ use crate::store::{Id, Store};
 
 pub mod command;
 mod following;
+mod leftovers;
 pub mod marked;
 pub mod nodes;
 pub mod tasks;

@@ -1,25 +1,20 @@
 //! Deleting nodes.
 
-use std::collections::BTreeSet;
-
 use futures::FutureExt;
-use jiff::{SignedDuration, Timestamp};
-use prost::Message;
 
+use super::leftovers::{Leftovers, is_key_part};
 use super::{Deletable, Deletion, Ending, Request};
 use crate::cli::exit::Failure;
 use crate::cli::objects::view::View;
 use crate::cli::output::one_line;
 use crate::cli::roles::facts::Facts;
 use crate::cli::roles::refused;
-use crate::etcd::{KeyValue, MemberId, Revision, Txn};
-use crate::proto::{Member, Node, NodeCertificate, NodeSpec, Publication, RemovedNode, Role};
+use crate::etcd::{KeyValue, MemberId, Txn};
+use crate::proto::{Member, Node, NodeSpec, Role};
 use crate::roles::membership::Membership;
-use crate::roles::owner::Owner;
 use crate::roles::reason::EVICTION_BLOCKED;
 use crate::store::keys::Joiner;
-use crate::store::object::publication::node_uid;
-use crate::store::object::{Malformed, Object, decode, time};
+use crate::store::object::{Malformed, Object, decode};
 use crate::store::{Id, Name, Store};
 
 /// Deletes a node. The leader then removes its member from etcd, and the member's record.
@@ -44,45 +39,8 @@ async fn plan(request: Request<'_>) -> Result<Deletion, Failure> {
         ready,
     };
     check(name, &state, &facts.membership, request.force)?;
-    let certificate = match state.node.map_or("", Object::uid) {
-        uid if is_key_part(uid) => Some(Certificate::of(store, uid).await?),
-        _ => None,
-    };
-    Ok(deletion(&request, &state, &facts, certificate.as_ref()))
-}
-
-/// The record of the certificate of a node, which goes with it.
-struct Certificate {
-    uid: String,
-    key: Vec<u8>,
-    revision: Revision,
-    /// Until when the removal of the node must be on record; for ever, if that is not known.
-    needed_until: Option<Timestamp>,
-}
-
-/// How long a removal stays on record after the end of the last certificate of its node, and after the removal.
-const KEPT: SignedDuration = SignedDuration::from_hours(7 * 24);
-
-impl Certificate {
-    async fn of(store: &Store, uid: &str) -> Result<Self, Failure> {
-        let key = store.keys.certificate(uid);
-        let (stored, _) = store.etcd.get(&key).await?;
-        let record = stored
-            .as_ref()
-            .and_then(|kv| NodeCertificate::decode(&*kv.value).ok());
-        let end = record.and_then(|record| time::from_proto(record.latest_not_after.as_ref()));
-        Ok(Self {
-            uid: uid.to_owned(),
-            key,
-            revision: stored.map_or(Revision::ABSENT, |kv| kv.mod_revision),
-            // A node that has been dead for long may still have a member to evict and volumes to detach.
-            needed_until: end.and_then(|end| end.max(Timestamp::now()).checked_add(KEPT).ok()),
-        })
-    }
-
-    fn delete(&self, txn: Txn) -> Txn {
-        txn.when_unchanged(&self.key, self.revision).delete(&self.key)
-    }
+    let left = Leftovers::read(store, name, &facts.membership).await?;
+    deletion(&request, &state, &facts, &left).await
 }
 
 async fn is_ready(store: &Store, name: &Name) -> Result<bool, Failure> {
@@ -91,20 +49,12 @@ async fn is_ready(store: &Store, name: &Name) -> Result<bool, Failure> {
 }
 
 /// Records the removal of a node whose key is gone. Without that, the leader neither removes its member nor unpublishes its
-/// volumes (INV-12). `None` if neither is left.
+/// volumes (INV-12), and the record of its certificate stays. `None` if nothing is left of it.
 async fn plan_absent(store: &Store, name: &Name, force: bool) -> Result<Option<Deletion>, Failure> {
     let ready = is_ready(store, name).await?;
     let facts = Facts::without_health(store).await?;
-    let members = facts.membership.members_of(name.as_str());
-    let members: Vec<_> = members
-        .filter(|member| member.owner() == Some(Owner::Missing))
-        .collect();
-    let records = members.iter().filter_map(|member| member.record.as_ref());
-    let published = uids_with_volumes(store, name).await?;
-    let uids: BTreeSet<String> = records
-        .map(|record| record.uid.clone())
-        .chain(published)
-        .collect();
+    let left = Leftovers::read(store, name, &facts.membership).await?;
+    let uids = left.uids().await?;
     if uids.is_empty() {
         return Ok(None);
     }
@@ -121,56 +71,24 @@ async fn plan_absent(store: &Store, name: &Name, force: bool) -> Result<Option<D
         ready,
     };
     check(name, &state, &facts.membership, force)?;
-    let mut txn = Txn::new().when_absent(&store.keys.node(name));
+    let token = store.keys.join_token(&Joiner::Node(name.clone()));
+    let mut txn = Txn::new().when_absent(&store.keys.node(name)).delete(&token);
     txn = facts.compare(txn, store, name);
     if !force {
         txn = txn.when_absent(&store.keys.alive(name));
     }
     for uid in &uids {
-        txn = record_removal(txn, store, name, uid, None);
+        txn = left.remove(txn, uid).await?;
     }
     Ok(Some(Deletion {
         statement: format!(
-            "node/{name}, whose key is gone, is recorded as removed; its volumes are unpublished from it{}",
-            evicted(members.iter().map(|member| member.id))
+            "node/{name}, whose key is gone, is recorded as removed; the record of its certificate is deleted, \
+             and its volumes are unpublished from it{}",
+            evicted(left.members().map(|member| member.id))
         ),
         outcome: "recorded as removed",
         txn: Some(txn),
     }))
-}
-
-/// The uids of the nodes of this name that publications were made for, and that are not recorded as removed.
-async fn uids_with_volumes(store: &Store, name: &Name) -> Result<Vec<String>, Failure> {
-    let (publications, _) = store.etcd.list(&store.keys.publications()).await?;
-    let of_node = publications.iter().filter_map(|kv| {
-        let id = store.keys.parse_publication(&kv.key)?;
-        let (_, node) = id.split_once('/')?;
-        let publication = (node == name.as_str()).then(|| decode::<Publication>(id, &kv.value).ok())??;
-        Some(node_uid(&publication).to_owned())
-    });
-    let known: BTreeSet<String> = of_node.filter(|uid| is_key_part(uid)).collect();
-    let mut left = Vec::new();
-    for uid in known {
-        let (removed, _) = store.etcd.get(&store.keys.removed(&uid)).await?;
-        if removed.is_none() {
-            left.push(uid);
-        }
-    }
-    Ok(left)
-}
-
-/// No node was created with another uid.
-fn is_key_part(uid: &str) -> bool {
-    !uid.is_empty() && !uid.contains('/')
-}
-
-fn record_removal(txn: Txn, store: &Store, name: &Name, uid: &str, expiry: Option<Timestamp>) -> Txn {
-    let removed = RemovedNode {
-        name: name.to_string(),
-        removed_at: Some(time::to_proto(Timestamp::now())),
-        expires_at: expiry.map(time::to_proto),
-    };
-    txn.put(&store.keys.removed(uid), removed.encode_to_vec())
 }
 
 fn evicted(members: impl Iterator<Item = MemberId>) -> String {
@@ -233,12 +151,12 @@ fn check(name: &Name, state: &State<'_>, membership: &Membership, force: bool) -
 
 /// Deletes the node and records its uid as removed, in one transaction. It compares the keys that the rules looked at;
 /// etcd's own member list cannot be compared.
-fn deletion(
+async fn deletion(
     request: &Request<'_>,
     state: &State<'_>,
     facts: &Facts,
-    certificate: Option<&Certificate>,
-) -> Deletion {
+    left: &Leftovers<'_>,
+) -> Result<Deletion, Failure> {
     let (store, name) = (request.store, &request.id.name);
     let token = store.keys.join_token(&Joiner::Node(name.clone()));
     let mut txn = request
@@ -250,33 +168,28 @@ fn deletion(
         txn = txn.when_absent(&store.keys.alive(name));
     }
     let uid = state.node.map_or("", Object::uid);
-    if let Some(certificate) = certificate {
-        let until = certificate.needed_until;
-        txn = record_removal(certificate.delete(txn), store, name, &certificate.uid, until);
-    }
-    // Members of earlier nodes of the name, whose keys are gone without a record.
-    let members = facts.membership.members_of(name.as_str());
-    let earlier = members.filter(|member| member.owner() == Some(Owner::Missing));
-    for record in earlier.filter_map(|member| member.record.as_ref()) {
-        txn = record_removal(txn, store, name, &record.uid, None);
+    let mut uids = left.uids_of_members();
+    uids.extend(is_key_part(uid).then(|| uid.to_owned()));
+    for uid in &uids {
+        txn = left.remove(txn, uid).await?;
     }
     let readiness = if state.ready {
         "ready, so still running"
     } else {
         "down"
     };
-    let record = match certificate.is_some() {
+    let record = match is_key_part(uid) {
         true => format!("its uid {} is recorded as removed", one_line(uid)),
         false => "it has no readable uid, so none is recorded as removed".to_owned(),
     };
-    Deletion {
+    Ok(Deletion {
         statement: format!(
             "node/{name} ({readiness}) is deleted, and {record}{}",
             evicted(facts.membership.members_of(name.as_str()).map(|member| member.id))
         ),
         outcome: "deleted",
         txn: Some(txn),
-    }
+    })
 }
 
 #[cfg(test)]
