@@ -345,7 +345,7 @@ async fn a_pass_after_an_outage_asks_the_server_itself() {
             same((writes, proxy.held()), (8, 6))
         })
         .await;
-        // The first answers are recorded by then.
+        // The record of the first answers is under way by then: it takes three seconds.
         tokio::time::sleep(Duration::from_millis(500)).await;
         proxy.release();
     });
