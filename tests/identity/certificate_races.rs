@@ -60,6 +60,8 @@ impl Held {
 async fn no_certificate_says_the_role_of_yesterday() {
     for point in BEFORE {
         let held = Held::at(point, &request().0).await;
+        // The leader would have the role follow the desired one.
+        held.site.run(&["pause", "roles"]).await.expect_done();
         held.site.observe("n1", Role::Manager).await;
         let (site, uid, _replica) = held.refused().await;
         let record = site.answered(&uid, State::Issued).await;
