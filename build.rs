@@ -4,34 +4,58 @@
 fn main() -> std::io::Result<()> {
     println!("cargo:rerun-if-changed=proto");
     println!("cargo:rerun-if-env-changed=QUORATE_GIT_COMMIT");
-    prost_build::Config::new()
+    if std::env::var_os("CARGO_FEATURE_CONTROLLER").is_some() {
+        compile_all()
+    } else {
+        // What etcd holds, without services: a program that embeds the library serves none.
+        prost_build::Config::new()
+            .btree_map(["."])
+            .skip_debug(SECRET_BEARERS)
+            .compile_protos(&STORED, &["proto"])
+    }
+}
+
+fn compile_all() -> std::io::Result<()> {
+    let out = std::path::PathBuf::from(std::env::var_os("OUT_DIR").ok_or(std::io::ErrorKind::NotFound)?);
+    tonic_prost_build::configure()
+        .file_descriptor_set_path(out.join("quorate.bin"))
         // These maps iterate in key order, so that each message has one encoding.
-        .btree_map(["."])
-        // It holds secret values. Its `Debug` is written by hand and hides them.
-        .skip_debug(["quorate.v1.Secret"])
+        .btree_map(".")
+        .skip_debug(SECRET_BEARERS)
         .compile_protos(
-            &[
-                "proto/quorate/v1/version.proto",
-                "proto/quorate/v1/reconciler.proto",
-                "proto/quorate/v1/object.proto",
-                "proto/quorate/v1/node.proto",
-                "proto/quorate/v1/member.proto",
-                "proto/quorate/v1/identity.proto",
-                "proto/quorate/v1/service.proto",
-                "proto/quorate/v1/volume.proto",
-            ],
+            &[&STORED[..], &["proto/quorate/v1/control.proto"]].concat(),
             &["proto"],
         )?;
     tonic_prost_build::configure()
         .build_server(false)
         .btree_map(".")
         // Without `Debug` a message with secret values cannot be printed.
-        .skip_debug(SECRET_BEARERS.map(|message| format!("csi.v1.{message}")))
+        .skip_debug(CSI_SECRET_BEARERS.map(|message| format!("csi.v1.{message}")))
         .compile_protos(&["proto/csi/v1/csi.proto"], &["proto"])
 }
 
+/// The messages that etcd holds.
+const STORED: [&str; 8] = [
+    "proto/quorate/v1/version.proto",
+    "proto/quorate/v1/reconciler.proto",
+    "proto/quorate/v1/object.proto",
+    "proto/quorate/v1/node.proto",
+    "proto/quorate/v1/member.proto",
+    "proto/quorate/v1/identity.proto",
+    "proto/quorate/v1/service.proto",
+    "proto/quorate/v1/volume.proto",
+];
+
+/// These hold secret values. `Debug` is written by hand where it is needed, and hides them.
+const SECRET_BEARERS: [&str; 4] = [
+    "quorate.v1.Secret",
+    "quorate.v1.NodePublication",
+    "quorate.v1.NodeView",
+    "quorate.v1.SessionResponse",
+];
+
 /// The messages of `proto/csi/v1/csi.proto` with a field `secrets`.
-const SECRET_BEARERS: [&str; 5] = [
+const CSI_SECRET_BEARERS: [&str; 5] = [
     "CreateVolumeRequest",
     "DeleteVolumeRequest",
     "ControllerPublishVolumeRequest",

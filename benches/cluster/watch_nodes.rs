@@ -152,6 +152,7 @@ fn node(number: usize) -> (String, Node) {
         status: Some(NodeStatus {
             role: 1,
             release: Some(RELEASE.to_proto()),
+            agent_release: None,
             controller: number.is_multiple_of(10),
             csi: vec![CsiNode {
                 plugin: "hostpath.csi.k8s.io".to_owned(),

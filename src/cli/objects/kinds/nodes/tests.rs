@@ -55,6 +55,7 @@ fn view() -> View {
             role: Role::Worker.into(),
             release: Some(Release::new(1, 2, 0).to_proto()),
             controller: true,
+            agent_release: None,
             csi: vec![CsiNode {
                 plugin: "hostpath.csi.k8s.io".to_owned(),
                 node_id: "csi-n1".to_owned(),
