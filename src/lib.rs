@@ -14,6 +14,9 @@ pub mod causes;
 pub mod cli;
 #[cfg(feature = "controller")]
 #[doc(hidden)]
+pub mod control;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
 pub mod csi;
 #[cfg(feature = "controller")]
 #[doc(hidden)]

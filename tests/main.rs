@@ -6,6 +6,7 @@
     reason = "a failed expectation fails the test, which is its purpose"
 )]
 
+mod control;
 mod csi;
 mod deallocation;
 mod deploy;

@@ -17,7 +17,7 @@ pub mod node;
 mod plan;
 pub mod record;
 mod recorded_node;
-mod request;
+pub mod request;
 pub mod token;
 pub mod validity;
 
