@@ -75,7 +75,7 @@ impl Requested<'_> {
             at: Some(time::to_proto(now)),
         };
         let (stored, revision) = before.map_or((&[][..], Revision::ABSENT), |record| {
-            (&record.stored, record.revision)
+            (record.stored.as_slice(), record.revision)
         });
         let key = keys.certificate(self.uid);
         txn.when_unchanged(&key, revision)

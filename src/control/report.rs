@@ -39,7 +39,7 @@ pub async fn report(
     check(&report)?;
     let Store { etcd, keys } = &site.store;
     // Of several reports with new node ids, each proves that no other was written meanwhile: beside each other all but one would fail.
-    let mut _alone = None;
+    let mut alone = None;
     let mut attempts = Attempts::default();
     loop {
         let decision = match reported(&caller, &report) {
@@ -48,8 +48,8 @@ pub async fn report(
                 let key = keys.node(caller.name());
                 let mut txn = caller.writes(keys);
                 if has_new_node_id(caller.node(), &report) {
-                    if _alone.is_none() {
-                        _alone = Some(site.node_ids.lock().await);
+                    if alone.is_none() {
+                        alone = Some(site.node_ids.lock().await);
                     }
                     let seen = check_node_ids(&site.store, &caller, &report).await?;
                     txn = txn.when_range_unwritten_since(&keys.nodes(), seen);

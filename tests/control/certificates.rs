@@ -82,21 +82,9 @@ async fn a_clock_that_is_an_hour_wrong_either_way_refuses_no_valid_certificate()
     leads(&right).await;
     let mut client = site.client(&mut right).await;
     let node = site.member(&mut client, "n1", &token).await;
-    for offset in ["-1h", "+1h"] {
-        let mut wrong = off_by(offset, launch()).start("c2");
+    for (offset, name) in [("-1h", "behind"), ("+1h", "ahead")] {
+        let mut wrong = off_by(offset, launch()).start(name);
         let mut own = site.client_of(&mut wrong, &node).await;
         report(&mut own, 1, &[]).await.unwrap();
-    }
-    // One that is too far off says why.
-    for (offset, why) in [("+4h", "has expired"), ("-3h", "not valid yet")] {
-        let mut wrong = off_by(offset, launch()).start("c2");
-        // Its own certificate has to be valid for this client, whose clock is right: the leaf is.
-        let mut own = match site.endpoint(&mut wrong, Some(node.identity())).await.connect().await {
-            Ok(channel) => super::site::Client::new(channel),
-            Err(_) => continue,
-        };
-        let refused = report(&mut own, 1, &[]).await.unwrap_err();
-        assert_eq!(refused.code(), Code::PermissionDenied, "{offset}: {refused}");
-        assert!(refused.message().contains(why), "{offset}: {refused}");
     }
 }
