@@ -52,7 +52,8 @@ fn peer<T>(request: &Request<T>) -> Option<Peer> {
 #[tonic::async_trait]
 impl Control for Service {
     async fn join(&self, request: Request<NodeJoinRequest>) -> Result<Response<NodeJoinResponse>, Status> {
-        self.answer("Join", join::join(&self.0, request.into_inner())).await
+        self.answer("Join", join::join(&self.0, request.into_inner()))
+            .await
     }
 
     async fn certificate_status(

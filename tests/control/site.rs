@@ -106,7 +106,10 @@ impl Site {
     pub async fn channel(&self, replica: &mut TestReplica, identity: Option<Identity>) -> Channel {
         let endpoint = self.endpoint(replica, identity).await;
         let what = "a connection to the control port";
-        eventually(SOON, what, async || endpoint.connect().await.map_err(|error| format!("{error:?}"))).await
+        eventually(SOON, what, async || {
+            endpoint.connect().await.map_err(|error| format!("{error:?}"))
+        })
+        .await
     }
 
     /// A client without a certificate.
