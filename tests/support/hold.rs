@@ -1,11 +1,15 @@
 //! Replicas that wait at a failpoint, so that a test can act there without a race.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
 use super::quorate::Launch;
 use super::wait::{SOON, eventually};
+
+/// The limit until a replica is held: it may start, be elected, and take several steps before.
+const HELD: Duration = SOON.saturating_mul(5);
 
 /// A failpoint that holds a replica, the first time that it is reached.
 pub struct Hold {
@@ -31,7 +35,7 @@ impl Hold {
     /// Waits until the replica is held.
     pub async fn reached(&self) {
         let what = format!("a replica gets to {}", self.point);
-        eventually(SOON, &what, async || match self.file().exists() {
+        eventually(HELD, &what, async || match self.file().exists() {
             true => Ok(()),
             false => Err("it has not"),
         })
