@@ -1,6 +1,6 @@
 //! A session: a lease with a keep-alive on its own thread, and the window in which the owner may act.
 
-mod clock;
+pub(crate) mod clock;
 mod keepalive;
 mod window;
 
