@@ -267,6 +267,7 @@ impl<'c> TermState<'c> {
         }
         if let Some(last) = &last
             && !outage::is_reported(&self.index, last)
+            && self.controller.store.etcd.is_first_report(last)
         {
             self.reporter.quorum_returned(outage::REASON, outage::words(last));
         }
