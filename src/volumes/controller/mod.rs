@@ -15,7 +15,7 @@ use tracing::{debug, info, warn};
 
 use super::index::{Change, Index, Part};
 use super::lanes::Lane;
-use super::operation::{Action, Completion, Env, Failure, Held, Interrupted};
+use super::operation::{Action, Completion, Env, Failure, Held, Interrupted, WaitsFor};
 use super::plan::{Step, Target};
 use super::plugin_state::PluginState;
 use super::retry_state::{RetryState, Unsettled};
@@ -288,7 +288,13 @@ impl TermState {
                 }
                 self.unsettled.state(&name).compensations.push(*compensation);
             }
-            Err(Interrupted::Failed(failure)) => self.on_failure(&name, target, failure),
+            Err(Interrupted::Failed(failure)) => {
+                let lacks_capacity = failure.waits_for == Some(WaitsFor::Capacity);
+                self.on_failure(&name, target, failure);
+                if lacks_capacity {
+                    self.await_capacity(&name, &driver);
+                }
+            }
             Err(Interrupted::LostLeadership) => return false,
         }
         if is_news {
@@ -349,12 +355,20 @@ impl TermState {
 
     /// A volume of the plugin was deleted at the backend: plans some of those again for which there was no capacity.
     fn wake_for_capacity(&mut self, driver: &Name) {
-        let of_plugin = |name: &Name| self.index.driver(name) == Some(driver);
-        for name in self.unsettled.made_capacity(TRIED_FOR_CAPACITY, of_plugin) {
+        self.in_flight.made_capacity(driver);
+        for name in self.unsettled.made_capacity(driver, TRIED_FOR_CAPACITY) {
             // Without a new beginning: most of them fail as before, and that is no news.
             if self.unsettled.try_again(&name) {
                 self.woken.push_back(name);
             }
+        }
+    }
+
+    /// The plugin had no capacity for the volume. If another volume was deleted meanwhile, there may be some by now.
+    fn await_capacity(&mut self, name: &Name, driver: &Name) {
+        self.unsettled.await_capacity(driver, name);
+        if self.in_flight.has_new_capacity(name) {
+            self.unsettled.try_again(name);
         }
     }
 
