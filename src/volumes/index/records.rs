@@ -8,7 +8,7 @@ use super::{Change, Entry, Index, State, Stored, add, take};
 use crate::etcd::Revision;
 use crate::proto::{Volume, publication_status};
 use crate::store::Name;
-use crate::store::object::volume::{backend_id, driver, is_attempted};
+use crate::store::object::volume::{backend_id, driver, is_attempted, legible};
 use crate::store::object::{Object, decode};
 
 impl Index {
@@ -22,8 +22,7 @@ impl Index {
         }
         let after = decode::<Volume>(name.as_str(), &stored.value).ok();
         // What a newer release has written may be faulty here, and says all the same which volume it is (INV-12).
-        let faulty = after.is_none().then(|| Volume::decode(&*stored.value).ok());
-        let faulty = faulty.flatten().filter(|volume| !volume.uid().is_empty());
+        let faulty = after.is_none().then(|| legible(&stored.value)).flatten();
         let revision = stored.mod_revision;
         entry.volume = Some(stored);
         entry.touched = self.changes;
