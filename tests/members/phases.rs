@@ -11,8 +11,8 @@ use std::pin::pin;
 use std::time::Duration;
 
 use prost::Message;
-use quorate::etcd::{Event, KeyRange, Txn};
-use quorate::proto::{Node, Role};
+use quorate::etcd::{Event, KeyRange, MemberId, Txn};
+use quorate::proto::{Join, Node, Role};
 use quorate_dev::process::Supervised;
 
 use super::replace::lose;
@@ -77,8 +77,16 @@ impl Replacement {
     }
 
     /// Makes the request. The leader is dead or held, so the request stays.
-    async fn wait_in_vain(&self, args: &[&str]) {
-        self.replace(2, &[args, &["--timeout=2s"]].concat()).await;
+    async fn wait_in_vain(&self, lost: MemberId, args: &[&str]) {
+        let args = [args, &["--timeout=2s"]].concat();
+        let key = keys().join(&"etcd-2".parse().unwrap());
+        eventually(PATIENCE, "the request is there", async || {
+            self.replace(2, &args).await;
+            let stored = self.site.read(&key).await;
+            let join = stored.map_or_else(Join::default, |kv| Join::decode(&*kv.value).unwrap());
+            same(join.request.map(|request| request.replaces), Some(lost.0))
+        })
+        .await;
     }
 
     /// Waits until the new member votes.
@@ -151,11 +159,12 @@ async fn lost_in_each_phase(version: EtcdVersion) {
     let node = keys().node(&"etcd-2".parse().unwrap());
     let since = site.read(&node).await.unwrap().mod_revision;
     // Before the removal.
+    let first = site.member("etcd-2").await;
     lose(&mut site, 1).await;
     let mut replacement = Replacement { site, written: 0 };
     let launch = Launch::on(&replacement.site.etcd).flag(LASTING_LEASES);
     replacement.write().await;
-    replacement.wait_in_vain(&[]).await;
+    replacement.wait_in_vain(first, &[]).await;
     // Removed, and no other added.
     let hold = Hold::at("roles.deciding-add");
     let replica = hold.on(launch.clone()).start("r1");
@@ -163,7 +172,7 @@ async fn lost_in_each_phase(version: EtcdVersion) {
     replacement.kill(replica).await;
     assert_eq!(replacement.listed().await, 2);
     replacement.write().await;
-    replacement.wait_in_vain(&[]).await;
+    replacement.wait_in_vain(first, &[]).await;
     // Added, and not started.
     let replica = launch.start("r2");
     eventually(PATIENCE, "another is added", async || {
@@ -180,8 +189,9 @@ async fn lost_in_each_phase(version: EtcdVersion) {
     learner.during(hold.reached()).await;
     learner.kill().await;
     replacement.write().await;
-    let lost = replacement.site.member("etcd-2").await.to_string();
-    replacement.wait_in_vain(&["--member", &lost]).await;
+    let learner = replacement.site.member("etcd-2").await;
+    let lost = learner.to_string();
+    replacement.wait_in_vain(learner, &["--member", &lost]).await;
     hold.release();
     let settings = replacement.settings(&["--member", &lost]).await;
     let mut voter = NewMember::start(&replacement.site, settings);
