@@ -78,6 +78,15 @@ impl Site {
             .await
     }
 
+    /// A reconciler that waits long for an answer, in each pass as well.
+    pub async fn waiting_reconciler_as(&self, kubeconfig: PathBuf, bundle: Bundle) -> Reconciler {
+        let settings = Settings {
+            lingers_after: SOON,
+            ..Settings::default()
+        };
+        self.reconciler_with(kubeconfig, bundle, SOON, settings).await
+    }
+
     /// A reconciler that waits long for an answer, and for an object to be gone, but whose passes soon go on without it.
     pub async fn patient_reconciler_as(&self, kubeconfig: PathBuf, bundle: Bundle) -> Reconciler {
         self.reconciler_with(kubeconfig, bundle, SOON, Settings::default())
