@@ -91,7 +91,7 @@ impl<'c> TermState<'c> {
             written: Revision::ABSENT,
             schedule: Schedule::new(settings.retry, settings.resync),
             probes: Probes::new(),
-            upkeep: Upkeep::new(writer, node_writes.clone()),
+            upkeep: Upkeep::new(writer, node_writes.clone(), &store.keys),
             reporter: Reporter::new(store.etcd.metrics().clone(), notices.clone()),
             sightings: Sightings::new(Instant::now()),
             resumptions: 0,

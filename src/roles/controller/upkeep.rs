@@ -9,7 +9,7 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
 
-use crate::etcd::{FencedError, Revision};
+use crate::etcd::{FencedError, KeyRange, Revision};
 use crate::failpoint;
 use crate::retry::{Backoff, Policy};
 use crate::roles::index::Index;
@@ -28,6 +28,7 @@ const MOST: usize = 1000;
 pub struct Upkeep {
     writer: Writer,
     node_writes: NodeWrites,
+    nodes: KeyRange,
     under_way: FuturesUnordered<BoxFuture<'static, Ended>>,
     /// Keys that are being written, or that the index shows only at this revision. Until then their writes would be
     /// repeated.
@@ -45,10 +46,11 @@ pub struct Ended {
 }
 
 impl Upkeep {
-    pub fn new(writer: Writer, node_writes: NodeWrites) -> Self {
+    pub fn new(writer: Writer, node_writes: NodeWrites, keys: &Keys) -> Self {
         Self {
             writer,
             node_writes,
+            nodes: keys.nodes(),
             under_way: FuturesUnordered::new(),
             unseen: HashMap::new(),
             failed: Backoff::default(),
@@ -92,9 +94,13 @@ impl Upkeep {
     fn begin(&mut self, unit: Unit, transition: Option<Transition>) {
         let key = key_of(&unit).to_vec();
         self.unseen.insert(key.clone(), None);
-        let (writer, node_writes) = (self.writer.clone(), self.node_writes.clone());
+        let writer = self.writer.clone();
+        // Other writes refuse no restriction.
+        let held_back = self.nodes.contains(&key).then(|| self.node_writes.clone());
         self.under_way.push(Box::pin(async move {
-            node_writes.allowed().await;
+            if let Some(node_writes) = held_back {
+                node_writes.allowed().await;
+            }
             if transition.is_some() {
                 failpoint::abort_at("roles.changing-roles");
             }
