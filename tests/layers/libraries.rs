@@ -37,7 +37,7 @@ const PLACES: [(&str, &[&str]); 37] = [
         &[
             "src/csi/connection.rs",
             "src/cli/run.rs",
-            "src/etcd/session/clock.rs",
+            "src/clock.rs",
         ],
     ),
     ("rustls_native_certs", &["src/etcd"]),

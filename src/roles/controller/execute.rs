@@ -7,8 +7,8 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 
 use super::actions::{Action, NewMemberRecord, Witness};
+use crate::clock;
 use crate::etcd::members::{ChangeError, ChangeFault, ListedMember};
-use crate::etcd::session::clock;
 use crate::etcd::{Error, Etcd, Fence, MemberId, Revision, Stop, Txn};
 use crate::failpoint;
 use crate::roles::reason::Reason;

@@ -6,8 +6,8 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 
+use crate::clock;
 use crate::etcd::members::{Evidence, ListedMember, MemberList};
-use crate::etcd::session::clock;
 use crate::etcd::{Error, Etcd, MemberId};
 
 /// One survey. Members of the last list are asked at once, while the new list is read: their answers count if the new
