@@ -329,7 +329,9 @@ impl Unsettled {
         };
         let begin = last_tried.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
         let next = waiting.range::<Name, _>((begin, Bound::Unbounded));
-        let before = last_tried.iter().flat_map(|last| waiting.range::<Name, _>(..=last));
+        let before = last_tried
+            .iter()
+            .flat_map(|last| waiting.range::<Name, _>(..=last));
         let (mut chosen, mut over) = (Vec::new(), Vec::new());
         for name in next.chain(before) {
             if chosen.len() == most {

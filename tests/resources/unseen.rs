@@ -253,7 +253,10 @@ async fn a_group_version_that_hangs_holds_up_no_later_pass() {
         .await;
     eventually(SOON, "the version is not served", async || {
         let report = reconciler.pass(site.fence()).await;
-        same(ended(&report, "failed"), vec!["Ball.toys.example.com red".to_owned()])
+        same(
+            ended(&report, "failed"),
+            vec!["Ball.toys.example.com red".to_owned()],
+        )
     })
     .await;
     proxy.fail("GET", "/apis/toys.example.com/v2", usize::MAX, Fault::Held(None));

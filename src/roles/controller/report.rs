@@ -348,7 +348,14 @@ mod tests {
         }
         assert_eq!(counted(&reporter, ("voter", "none"), "blocked"), 0);
         let leaving = surveyed(vec![voter(1), voter(2).demoted().moving(Listener::Absent)]);
-        let blocked = |reason| [Blocked::new(Subject::Member(MemberId(2)), "n2", reason, "it waits")];
+        let blocked = |reason| {
+            [Blocked::new(
+                Subject::Member(MemberId(2)),
+                "n2",
+                reason,
+                "it waits",
+            )]
+        };
         reporter.blocked(&leaving, &blocked(Reason::QuorumRisk));
         assert_eq!(counted(&reporter, ("voter", "none"), "blocked"), 1);
         // Of a member that moves, too.

@@ -119,7 +119,9 @@ pub fn backend_id(volume: &Volume) -> &str {
 /// What can be read of a volume's record, also of one that is faulty otherwise; `None` if nothing says which volume it is: then it
 /// may be any (INV-12).
 pub fn legible(record: &[u8]) -> Option<Volume> {
-    Volume::decode(record).ok().filter(|volume| !volume.uid().is_empty())
+    Volume::decode(record)
+        .ok()
+        .filter(|volume| !volume.uid().is_empty())
 }
 
 /// The backend that the volume was made at; `None` if its record does not say.

@@ -12,7 +12,9 @@ pub(super) fn plan_strays(observed: &Observed<'_>, status: &VolumeStatus, decisi
         let target = Target::Stray(csi_node_id.clone());
         let mut publications = observed.publications.iter();
         let recorded = publications.find(|(_, publication)| stored_node_id(publication) == csi_node_id);
-        if let Some((node, _)) = recorded.filter(|(_, publication)| state(publication) == State::PendingPublish) {
+        if let Some((node, _)) =
+            recorded.filter(|(_, publication)| state(publication) == State::PendingPublish)
+        {
             // A call may be under way that takes away what is published beside it (INV-3): the publication starts over after its own
             // call to unpublish.
             if !observed.resting.contains(&Target::Node(node.clone())) {

@@ -1,3 +1,4 @@
+use futures::FutureExt;
 use prost::Message;
 
 use super::*;
@@ -177,11 +178,11 @@ fn an_expired_record_is_due_at_once_unless_its_deletion_is_under_way_unseen_or_h
     assert!(upkeep.begin_all(expired()));
     assert_eq!(due(&upkeep, 11), None, "it is under way");
     assert!(!upkeep.begin_all(expired()), "and is not begun twice");
-    assert_eq!(upkeep.under_way.len(), 1);
+    assert_eq!(upkeep.acts.under_way(), 1);
 
-    upkeep.ended(&key, None);
+    upkeep.acts.failed(key.clone());
     assert_eq!(due(&upkeep, 11), None, "it has failed");
-    upkeep.ended(&key, Some(&Revision(11)));
+    upkeep.acts.done(key, Revision(11));
     upkeep.seen(Revision(10));
     assert_eq!(due(&upkeep, 11), None, "the index does not show it yet");
     upkeep.seen(Revision(11));
@@ -216,7 +217,11 @@ fn a_node_becomes_a_worker_only_where_roles_were_not_paused_since_that_was_decid
             .sum::<usize>()
     };
     assert_eq!(proofs(Role::Manager, Role::Worker), 1, "the pause");
-    assert_eq!(proofs(Role::Worker, Role::Manager), 3, "and the last one, and the join");
+    assert_eq!(
+        proofs(Role::Worker, Role::Manager),
+        3,
+        "and the last one, and the join"
+    );
 }
 
 #[test]
@@ -232,8 +237,9 @@ fn only_writes_of_nodes_are_held_back_while_a_restriction_is_attempted() {
     let index = index(vec![kv(keys.removed("u"), expired)]);
     let node = Unit::new().put(keys.node(&name("a")), Revision(1), Vec::new());
     assert!(upkeep.begin_all(std::iter::once(node).chain(expired_nodes(&index, &keys, at(10)))));
-    let ended = upkeep.next().now_or_never().expect("the deletion waits for nothing");
-    let ended: Vec<_> = ended.iter().map(|one| one.key.clone()).collect();
-    assert_eq!(ended, [keys.removed("u")]);
-    assert_eq!(upkeep.under_way.len(), 1);
+    let ended = upkeep
+        .next()
+        .now_or_never()
+        .expect("the deletion waits for nothing");
+    assert_eq!((ended.len(), upkeep.acts.under_way()), (1, 1));
 }
