@@ -14,6 +14,7 @@ use quorate::store::Store;
 use serde_json::{Value, json};
 
 use crate::support::client::{connect, connect_with, store};
+use crate::support::directory::directory;
 use crate::support::kubernetes::Kubernetes;
 use crate::support::leader::Leader;
 use crate::support::proxy::Proxy;
@@ -202,10 +203,7 @@ pub fn bundle(manifests: &str) -> Bundle {
 
 /// The directory of a bundle named `web` with these documents.
 pub fn bundle_directory(release: &str, manifests: &str) -> tempfile::TempDir {
-    let directory = tempfile::Builder::new()
-        .prefix("quorate-test-")
-        .tempdir()
-        .unwrap();
+    let directory = directory();
     let description =
         format!("name: web\nrelease: {release}\nminReconcilerRelease: 1.0.0\nminApiserverRelease: 1.0.0\n");
     std::fs::write(directory.path().join("bundle.yaml"), description).unwrap();

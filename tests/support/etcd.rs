@@ -9,6 +9,7 @@ use quorate_dev::etcd::{Etcd, Member, Options, Tls, next_release};
 use quorate_dev::pki::{Authority, CertificateFiles};
 use tempfile::TempDir;
 
+use super::directory::directory;
 use super::proxy::Proxy;
 use super::wait::{SOON, eventually};
 
@@ -352,11 +353,4 @@ impl DerefMut for TestEtcd {
     fn deref_mut(&mut self) -> &mut Etcd {
         &mut self.cluster
     }
-}
-
-fn directory() -> TempDir {
-    tempfile::Builder::new()
-        .prefix("quorate-test-")
-        .tempdir()
-        .unwrap()
 }

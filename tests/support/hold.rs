@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use super::directory::directory;
 use super::quorate::Launch;
 use super::wait::{SOON, eventually};
 
@@ -20,10 +21,7 @@ pub struct Hold {
 impl Hold {
     /// See `failpoint::pause_at` for the points.
     pub fn at(point: &'static str) -> Self {
-        let directory = tempfile::Builder::new()
-            .prefix("quorate-test-")
-            .tempdir()
-            .unwrap();
+        let directory = directory();
         Self { point, directory }
     }
 

@@ -4,6 +4,7 @@
 pub mod base;
 pub mod client;
 pub mod csi;
+pub mod directory;
 pub mod doomed;
 pub mod etcd;
 pub mod hold;

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::timeout;
 
+use super::directory::directory;
 use super::etcd::{ClientTls, TestEtcd};
 use super::kubernetes::Kubernetes;
 use super::metrics;
@@ -187,10 +188,7 @@ impl Launch {
 
     /// Starts one.
     pub fn start(&self, node_id: &str) -> TestReplica {
-        let directory = tempfile::Builder::new()
-            .prefix("quorate-test-")
-            .tempdir()
-            .unwrap();
+        let directory = directory();
         let trial = format!("--trial-ms={}", self.trial.as_millis());
         let flags = self.flags.iter().cloned().chain([trial]);
         let options = Options {

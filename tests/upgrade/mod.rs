@@ -19,7 +19,7 @@ use quorate::etcd::Etcd;
 use quorate::gate::status::Status;
 use quorate::release::Release;
 use quorate::store::{Keys, Store};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use crate::support::client::connect;
 use crate::support::etcd::TestEtcd;
@@ -48,16 +48,11 @@ impl Cluster {
 
     /// Pauses the API server (SIGSTOP): it answers no request until it is resumed.
     fn pause_kubernetes(&self) {
-        self.signal_kubernetes(Signal::STOP);
+        self.kubernetes.signal(Signal::STOP);
     }
 
     fn resume_kubernetes(&self) {
-        self.signal_kubernetes(Signal::CONT);
-    }
-
-    fn signal_kubernetes(&self, signal: Signal) {
-        let pid = self.kubernetes.pid().and_then(Pid::from_raw);
-        kill_process(pid.expect("the API server runs"), signal).unwrap();
+        self.kubernetes.signal(Signal::CONT);
     }
 
     /// Below the prefix `/<name>`.

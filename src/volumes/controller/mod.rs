@@ -25,7 +25,7 @@ use crate::failpoint;
 use crate::kube::events::{Notice, Severity};
 use crate::store::writer::writer;
 use crate::store::{Follower, Name, Store, Update};
-use crate::term::Notices;
+use crate::term::{Notices, TermOver};
 
 mod advance;
 mod compensation;
@@ -147,7 +147,7 @@ impl TermState {
             tokio::select! {
                 Some((part, update)) = updates.next() => self.take_in(part, update),
                 Some(completion) = self.operations.next() => {
-                    if !self.on_completion(completion) {
+                    if let Err(TermOver) = self.on_completion(completion) {
                         return;
                     }
                 }
@@ -249,8 +249,7 @@ impl TermState {
         }
     }
 
-    /// False if the term is over.
-    fn on_completion(&mut self, completion: Completion) -> bool {
+    fn on_completion(&mut self, completion: Completion) -> Result<(), TermOver> {
         let Completion {
             volume: name,
             driver,
@@ -295,7 +294,7 @@ impl TermState {
                     self.await_capacity(&name, &driver);
                 }
             }
-            Err(Interrupted::LostLeadership) => return false,
+            Err(Interrupted::LostLeadership) => return Err(TermOver),
         }
         if is_news {
             self.unsettled.wake(&name, None);
@@ -312,7 +311,7 @@ impl TermState {
         }
         self.advance(&name);
         self.serve_queue(&driver, node);
-        true
+        Ok(())
     }
 
     fn on_success(&mut self, name: &Name, driver: &Name, action: &Action, target: &Target) {

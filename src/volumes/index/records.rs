@@ -48,12 +48,7 @@ impl Index {
             entry.secrets = secrets;
         }
         if let Some(driver) = entry.driver.take() {
-            if let Some(names) = self.by_driver.get_mut(&driver) {
-                names.remove(name);
-                if names.is_empty() {
-                    self.by_driver.remove(&driver);
-                }
-            }
+            take(&mut self.by_driver, &driver, name);
             if entry.is_created {
                 count_down(&mut self.created, &driver);
             }
@@ -61,8 +56,7 @@ impl Index {
         entry.driver = after.and_then(|volume| driver(volume).parse().ok());
         entry.is_created = after.is_some_and(is_attempted);
         if let Some(driver) = &entry.driver {
-            let names = self.by_driver.entry(driver.clone()).or_default();
-            names.insert(name.clone());
+            add(&mut self.by_driver, driver.clone(), name);
             if entry.is_created {
                 *self.created.entry(driver.clone()).or_default() += 1;
             }
