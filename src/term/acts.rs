@@ -89,7 +89,7 @@ impl<'t, K: Clone + Hash + Ord, T> Acts<'t, K, T> {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn an_object_is_free_once_the_copy_shows_what_was_done_or_its_rest_is_over() {
         let mut acts: Acts<'_, &str, u32> = Acts::default();
         acts.begin("a", async { 1 });
