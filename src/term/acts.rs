@@ -29,7 +29,7 @@ impl<K, T> Default for Acts<'_, K, T> {
     }
 }
 
-impl<'t, K: Clone + Hash + Ord, T> Acts<'t, K, T> {
+impl<'t, K: Clone + Hash + Ord + Send + 't, T> Acts<'t, K, T> {
     /// The copy of the store has come further: it shows what was done at the revisions that `shows` names.
     pub fn seen(&mut self, shows: impl Fn(Revision) -> bool) {
         self.held

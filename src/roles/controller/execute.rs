@@ -211,7 +211,7 @@ async fn add(
     commit(etcd, fence, record.txn(added.id)).await
 }
 
-/// Removes the member. Returns the voter that has thereby confirmed it: one answers only once it has applied the change.
+/// Removes the member. Returns the voter that has confirmed it by its answer: one answers only once it has applied the change.
 async fn remove(
     etcd: &Etcd,
     fence: &Fence,
@@ -231,7 +231,7 @@ async fn remove(
 }
 
 /// Waits until the lists of a quorum of the voters that stay are without the member, each given by that very voter.
-/// `confirmed` is a voter that needs not be asked any more.
+/// `confirmed` is a voter that need not be asked.
 async fn confirm_removed(
     etcd: &Etcd,
     fence: &Fence,

@@ -45,7 +45,10 @@ impl InFlight {
 
     /// The operation on the volume of this name has ended. Returns the names that waited for that.
     pub(super) fn end(&mut self, name: &Name) -> BTreeSet<Name> {
-        let Some(Running { volume, held_back }) = self.running.remove(name) else {
+        let Some(Running {
+            volume, held_back, ..
+        }) = self.running.remove(name)
+        else {
             return BTreeSet::new();
         };
         take(&mut self.by_uid, &volume.uid().into(), name);
