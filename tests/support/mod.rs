@@ -6,6 +6,7 @@ pub mod client;
 pub mod csi;
 pub mod doomed;
 pub mod etcd;
+pub mod failures;
 pub mod hold;
 pub mod kubernetes;
 pub mod leader;
