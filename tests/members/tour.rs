@@ -47,14 +47,14 @@ pub async fn joined(site: &Site, node: &str, peer_url: &str) -> String {
         .expect_done()
 }
 
-async fn votes(site: &Site, node: &str, peer_url: &str) {
+pub async fn votes(site: &Site, node: &str, peer_url: &str) {
     let args = ["join", node, "--peer-url", peer_url, "--wait", "--timeout", "50s"];
     let output = site.run(&args).await;
     assert_eq!(output.code, 0, "{output:?}");
     assert!(output.stderr.contains("votes"), "{output:?}");
 }
 
-async fn demote(site: &Site, node: &str) {
+pub async fn demote(site: &Site, node: &str) {
     let output = site
         .run(&["demote", node, "--yes", "--wait", "--timeout", "50s"])
         .await;
