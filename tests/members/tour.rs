@@ -250,3 +250,32 @@ async fn what_the_leader_refuses_is_shown_with_its_rule() {
     demote(&site, "n2").await;
     assert_eq!(site.store.etcd.list_members().await.unwrap().members.len(), 1);
 }
+
+#[tokio::test]
+async fn a_manager_beyond_the_allowed_voters_waits_to_join_until_more_are_allowed() {
+    let site = Site::adopted(1).await;
+    let mut replica = Launch::on(&site.etcd).flag("--max-voters=1").start("r1");
+    replica.wait_leading().await;
+    site.apply_role("n2", "worker").await.expect_done();
+    let promote = ["promote", "n2", "--wait", "--timeout", "30s"];
+    site.run(&promote).await.expect_done();
+    let peer_url = free_url();
+    let join = ["join", "n2", "--peer-url", &peer_url, "--timeout", "0s"];
+    site.run(&join).await.expect_code(2);
+    eventually(SOON, "the node says why it waits", async || {
+        let described = site.run(&["describe", "node", "n2"]).await.expect_done();
+        match described.contains("etcd has 1 voters, and the leader's --max-voters is 1") {
+            true => Ok(()),
+            false => Err(described),
+        }
+    })
+    .await;
+    assert_eq!(site.store.etcd.list_members().await.unwrap().members.len(), 1);
+    replica.stop().await.unwrap();
+    let _replica = led(&site).await;
+    eventually(SOON, "it has joined as a learner", async || {
+        let list = site.store.etcd.list_members().await;
+        same(list.map_err(|error| error.to_string())?.members.len(), 2)
+    })
+    .await;
+}
