@@ -260,22 +260,22 @@ async fn a_manager_beyond_the_allowed_voters_waits_to_join_until_more_are_allowe
     let promote = ["promote", "n2", "--wait", "--timeout", "30s"];
     site.run(&promote).await.expect_done();
     let peer_url = free_url();
-    let join = ["join", "n2", "--peer-url", &peer_url, "--timeout", "0s"];
-    site.run(&join).await.expect_code(2);
-    eventually(SOON, "the node says why it waits", async || {
-        let described = site.run(&["describe", "node", "n2"]).await.expect_done();
-        match described.contains("etcd has 1 voters, and the leader's --max-voters is 1") {
-            true => Ok(()),
-            false => Err(described),
-        }
-    })
-    .await;
-    assert_eq!(site.store.etcd.list_members().await.unwrap().members.len(), 1);
-    replica.stop().await.unwrap();
-    let _replica = led(&site).await;
-    eventually(SOON, "it has joined as a learner", async || {
-        let list = site.store.etcd.list_members().await;
-        same(list.map_err(|error| error.to_string())?.members.len(), 2)
-    })
-    .await;
+    let join = ["join", "n2", "--peer-url", &peer_url, "--timeout", "120s"];
+    let waits = async {
+        eventually(SOON, "the node says why it waits", async || {
+            let described = site.run(&["describe", "node", "n2"]).await.expect_done();
+            match described.contains("etcd has 1 voters, and the leader's --max-voters is 1") {
+                true => Ok(()),
+                false => Err(described),
+            }
+        })
+        .await;
+        assert_eq!(site.store.etcd.list_members().await.unwrap().members.len(), 1);
+        replica.stop().await.unwrap();
+        led(&site).await
+    };
+    let (joined, _replica) = tokio::join!(site.run(&join), waits);
+    let settings = joined.expect_done();
+    assert!(settings.contains(&peer_url), "{settings}");
+    assert_eq!(site.store.etcd.list_members().await.unwrap().members.len(), 2);
 }
