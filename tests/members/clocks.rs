@@ -42,7 +42,10 @@ async fn leaders_whose_clocks_differ_by_days_neither_hurry_nor_hold_back_what_th
         .expect("the learner has a record");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let written = Duration::from_secs(joined_at.seconds.try_into().unwrap());
-    assert!(now - written > 23 * HOUR, "the clock of the leader is a day behind");
+    assert!(
+        now - written > 23 * HOUR,
+        "the clock of the leader is a day behind"
+    );
     ends(&site, behind).await;
 
     // For the clock of this one, the learner has not started for two days.
