@@ -10,6 +10,7 @@ use quorate_dev::pki::{Authority, CertificateFiles};
 use tempfile::TempDir;
 
 use super::directory::directory;
+use super::failures;
 use super::proxy::Proxy;
 use super::wait::{SOON, eventually};
 
@@ -149,6 +150,7 @@ impl TestEtcd {
     }
 
     async fn in_directory(directory: TempDir, options: &Options, tls: Option<ClientTls>) -> Self {
+        failures::print_at_once();
         let cluster = Etcd::start(directory.path(), options)
             .await
             .unwrap_or_else(|error| panic!("{error}"));

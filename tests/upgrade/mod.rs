@@ -122,6 +122,16 @@ impl Deployment<'_> {
         .await;
     }
 
+    /// Waits until the objects in place are of this release alone. A write that an older leader had sent can land after its
+    /// successor is done, where that waits too short a time to settle; the successor sees it and mends it.
+    async fn expect_in_place(&self, release: &str) {
+        let what = format!("{}: the objects are of {release}", self.name);
+        eventually(SOON, &what, async || {
+            same(self.releases_in_place(), BTreeSet::from([release.to_owned()]))
+        })
+        .await;
+    }
+
     /// The releases that the objects in place are of.
     fn releases_in_place(&self) -> BTreeSet<String> {
         let prefix = format!("/kubernetes/configmaps/default/{}-", self.name);
