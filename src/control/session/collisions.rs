@@ -5,26 +5,35 @@ use std::time::{Duration, Instant};
 
 use crate::store::Name;
 
-/// Live sessions of a node that newer ones ended within this time, [`MANY`] of them, are two agents. One agent that turns to
-/// another replica ends a session that is dead already, except where its former connection hangs.
-pub const WITHIN: Duration = Duration::from_secs(60);
-
-/// See [`WITHIN`].
+/// See [`Collisions`].
 const MANY: usize = 3;
 
-/// When live sessions of this replica were ended by newer ones, the last times for each node.
-#[derive(Debug, Default)]
-pub struct Collisions(HashMap<Name, Vec<Instant>>);
+/// When live sessions of this replica were ended by newer ones, the last times for each node. [`MANY`] of them within a certain time
+/// are two agents. One agent that turns to another replica ends a session that is dead already, except where its former
+/// connection hangs.
+#[derive(Debug)]
+pub struct Collisions {
+    within: Duration,
+    times: HashMap<Name, Vec<Instant>>,
+}
 
 impl Collisions {
+    /// None so far.
+    pub fn within(within: Duration) -> Self {
+        Self {
+            within,
+            times: HashMap::new(),
+        }
+    }
+
     /// A newer session has ended a live one. Returns whether that makes two agents of the node.
     pub fn count(&mut self, node: &Name, now: Instant) -> bool {
-        let is_recent = |at: &Instant| now.saturating_duration_since(*at) < WITHIN;
-        self.0.retain(|_, times| {
+        let is_recent = |at: &Instant| now.saturating_duration_since(*at) < self.within;
+        self.times.retain(|_, times| {
             times.retain(is_recent);
             !times.is_empty()
         });
-        let times = self.0.entry(node.clone()).or_default();
+        let times = self.times.entry(node.clone()).or_default();
         times.push(now);
         if times.len() > MANY {
             times.remove(0);
@@ -42,7 +51,7 @@ mod tests {
         let (n1, n2): (Name, Name) = ("n1".parse().unwrap(), "n2".parse().unwrap());
         let begun = Instant::now();
         let after = |seconds| begun + Duration::from_secs(seconds);
-        let mut collisions = Collisions::default();
+        let mut collisions = Collisions::within(Duration::from_secs(60));
         assert!(!collisions.count(&n1, after(0)));
         assert!(!collisions.count(&n1, after(10)));
         assert!(!collisions.count(&n2, after(11)), "another node");
@@ -53,6 +62,6 @@ mod tests {
         assert!(collisions.count(&n1, after(69)));
         assert!(collisions.count(&n1, after(70)), "and it goes on");
         assert!(!collisions.count(&n1, after(200)));
-        assert_eq!(collisions.0.len(), 1, "nodes at rest cost nothing");
+        assert_eq!(collisions.times.len(), 1, "nodes at rest cost nothing");
     }
 }

@@ -76,7 +76,7 @@ impl Sessions {
             index: Index::new(store.keys.clone()),
             as_of: None,
             places: HashMap::new(),
-            collisions: Collisions::default(),
+            collisions: Collisions::within(Self::calm_after(lease)),
         };
         Self {
             store,
@@ -86,6 +86,11 @@ impl Sessions {
             notes,
             noted: tokio::sync::Mutex::new(noted),
         }
+    }
+
+    /// Two agents are recognized within this time, and without another session for as long there is one: a minute.
+    fn calm_after(lease: Duration) -> Duration {
+        2 * lease
     }
 
     /// Follows what the sessions need. Never ends.

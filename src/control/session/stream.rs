@@ -11,7 +11,6 @@ use tokio::time::{Instant, timeout};
 use tonic::Status;
 use tracing::debug;
 
-use super::collisions::WITHIN;
 use super::judgement::{Facts, OLDEST, Verdict};
 use super::place::Place;
 use super::{Sessions, alive, secrets};
@@ -336,7 +335,7 @@ impl Open {
         let now = Instant::now();
         self.heard = now;
         sessions.store.etcd.metrics().session_heartbeats.inc();
-        if now - self.since > WITHIN {
+        if now - self.since > Sessions::calm_after(sessions.lease) {
             sessions.calm(&self.facts);
         }
         let is_early = now - self.renewed < self.ttl / LEAST_PART;
