@@ -14,6 +14,9 @@ pub mod causes;
 pub mod cli;
 #[cfg(feature = "controller")]
 #[doc(hidden)]
+pub mod control;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
 pub mod csi;
 #[cfg(feature = "controller")]
 #[doc(hidden)]
@@ -27,6 +30,9 @@ pub mod failpoint;
 pub mod gate;
 #[doc(hidden)]
 pub mod grpc_code;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
+pub mod grpc_status;
 #[cfg(feature = "controller")]
 #[doc(hidden)]
 pub mod identity;

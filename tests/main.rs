@@ -6,6 +6,7 @@
     reason = "a failed expectation fails the test, which is its purpose"
 )]
 
+mod control;
 mod csi;
 mod deallocation;
 mod deploy;
@@ -21,6 +22,7 @@ mod members;
 mod objects;
 mod resources;
 mod roles;
+mod sessions;
 mod store;
 mod streams;
 mod support;

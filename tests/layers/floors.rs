@@ -13,6 +13,7 @@ const FLOORS: [(&str, &[&str]); 9] = [
             "retry/",
             "failpoint.rs",
             "grpc_code.rs",
+            "grpc_status.rs",
             "causes.rs",
             "lines.rs",
             "wire.rs",
@@ -35,7 +36,7 @@ const FLOORS: [(&str, &[&str]); 9] = [
             "identity/",
         ],
     ),
-    ("a process", &["replica/", "serve/"]),
+    ("a process", &["replica/", "serve/", "control/"]),
     ("people", &["cli/", "prelude.rs"]),
 ];
 

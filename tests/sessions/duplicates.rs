@@ -13,7 +13,9 @@ use crate::support::wait::{QUIET, SOON, eventually};
 async fn begin(flags: &[&str]) -> (Site, TestReplica, Member) {
     let site = Site::start().await;
     let token = site.token(&["--role", "worker"]).await;
-    let launch = flags.iter().fold(site.launch(), |launch, flag| launch.flag(*flag));
+    let launch = flags
+        .iter()
+        .fold(site.launch(), |launch, flag| launch.flag(*flag));
     let mut replica = launch.start("c1");
     replica.wait_leading().await;
     let mut client = site.client(&mut replica).await;
@@ -69,7 +71,11 @@ async fn an_agent_that_comes_back_after_its_connection_has_ended_is_no_second_on
         let series = "quorate_sessions_ended_total{reason=\"closed\"}";
         eventually(SOON, "its session is over", async || {
             let closed = replica.metric(series).await;
-            if closed >= f64::from(sessions) { Ok(()) } else { Err(closed) }
+            if closed >= f64::from(sessions) {
+                Ok(())
+            } else {
+                Err(closed)
+            }
         })
         .await;
     }
@@ -83,7 +89,13 @@ async fn one_agent_that_is_left_clears_the_condition() {
     let (site, mut replica, node) = begin(&["--session-lease-ms=8000"]).await;
     site.change("n1", |node| {
         let conditions = &mut node.status.get_or_insert_default().conditions;
-        condition::set(conditions, "DuplicateAgent", ("SessionsCollide", "two"), 0, jiff::Timestamp::now());
+        condition::set(
+            conditions,
+            "DuplicateAgent",
+            ("SessionsCollide", "two"),
+            0,
+            jiff::Timestamp::now(),
+        );
     })
     .await;
     let mut agent = Agent::open(&site, &mut replica, &node).await;

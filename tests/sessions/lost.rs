@@ -157,5 +157,8 @@ async fn a_replica_that_does_not_see_etcd_ends_its_sessions() {
     })
     .await;
     let (session, lease) = held(&site, "n1").await;
-    assert_eq!((session.session_id, lease), (again.begun.session_id.clone(), before.1));
+    assert_eq!(
+        (session.session_id, lease),
+        (again.begun.session_id.clone(), before.1)
+    );
 }

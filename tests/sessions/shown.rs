@@ -26,7 +26,10 @@ async fn a_node_in_a_session_is_ready_and_deleted_by_force_alone() {
     assert_eq!(nodes(&status().await).as_deref(), Some("0/2 ready"));
     assert_eq!(cell(&site, "n1", "READY").await, "no");
     let described = site.run(&["describe", "node", "n1"]).await.expect_done();
-    assert!(described.contains("no (down: its session has ended"), "{described}");
+    assert!(
+        described.contains("no (down: its session has ended"),
+        "{described}"
+    );
 
     let agent = Agent::open(&site, &mut replica, &node).await;
     let (session, lease) = held(&site, "n1").await;

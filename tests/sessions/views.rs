@@ -120,7 +120,10 @@ async fn a_node_is_shown_its_own_publications_and_their_secrets_and_no_others() 
     publish(&site, "logs", &n2, State::Published, "c2").await;
 
     let mut agents = Vec::new();
-    for (at, (node, volume, other)) in [(&n1, "data", "logs"), (&n2, "logs", "data")].into_iter().enumerate() {
+    for (at, (node, volume, other)) in [(&n1, "data", "logs"), (&n2, "logs", "data")]
+        .into_iter()
+        .enumerate()
+    {
         let mut agent = Agent::open(&site, &mut replica, node).await;
         let is_shown = |view: &NodeView| instruction(view, volume) == Some(Instruction::Publish);
         let view = agent.view_where(is_shown).await;
