@@ -82,7 +82,7 @@ async fn open_all(site: &Site, replica: &mut TestReplica, identities: &[Identity
 }
 
 fn resident(replica: &mut TestReplica) -> usize {
-    let pid = replica.process().expect("it runs").pid();
+    let pid = replica.pid().expect("it runs");
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     let kib: usize = line.trim().trim_end_matches(" kB").parse().unwrap();
