@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
@@ -51,7 +51,10 @@ pub async fn keep(ca_dir: PathBuf, etcd: &Etcd, known: &watch::Sender<Option<Arc
             Ok(Some(trust)) => {
                 if before.is_none_or(|before| before.authority != trust.authority) {
                     let name = control::server_name(trust.cluster);
-                    info!("the control port is {name}, certified by the node authority {}", trust.authority);
+                    info!(
+                        "the control port is {name}, certified by the node authority {}",
+                        trust.authority
+                    );
                 }
                 known.send_replace(Some(Arc::new(trust)));
                 None
@@ -111,6 +114,8 @@ fn is_due(made: Timestamp, now: Timestamp) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use jiff::SignedDuration;
+
     use super::*;
 
     #[test]
