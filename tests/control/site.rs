@@ -91,7 +91,11 @@ impl Site {
 
     /// How to reach the control port of a replica. Its certificate is verified by the node authority and its name alone.
     pub async fn endpoint(&self, replica: &mut TestReplica, identity: Option<Identity>) -> Endpoint {
-        let address = control_address(replica).await;
+        self.endpoint_at(&control_address(replica).await, identity)
+    }
+
+    /// How to reach a control port at another address, such as a proxy's.
+    pub fn endpoint_at(&self, address: &str, identity: Option<Identity>) -> Endpoint {
         let mut tls = ClientTlsConfig::new()
             .ca_certificate(Certificate::from_pem(self.authority("node-ca.crt")))
             .domain_name(self.server_name());
