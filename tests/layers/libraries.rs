@@ -30,8 +30,11 @@ const PLACES: [(&str, &[&str]); 39] = [
     ("prost", &[]),
     ("prost_types", &[]),
     ("rcgen", &["src/identity"]),
-    // In etcd: the cryptography that rustls is given.
-    ("ring", &["src/etcd/alert.rs", "src/identity"]),
+    // Outside identity: the cryptography that rustls is given.
+    (
+        "ring",
+        &["src/control/tls.rs", "src/etcd/alert.rs", "src/identity"],
+    ),
     (
         "rustix",
         &["src/csi/connection.rs", "src/cli/run.rs", "src/clock.rs"],
