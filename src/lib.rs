@@ -7,11 +7,16 @@
 // `cli::output::print` do not.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
+#[cfg(feature = "controller")]
+#[doc(hidden)]
+pub mod agent;
 #[doc(hidden)]
 pub mod causes;
 #[cfg(feature = "controller")]
 #[doc(hidden)]
 pub mod cli;
+#[doc(hidden)]
+pub mod clock;
 #[cfg(feature = "controller")]
 #[doc(hidden)]
 pub mod csi;
@@ -38,6 +43,9 @@ pub mod kube;
 pub mod lines;
 #[doc(hidden)]
 pub mod metrics;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
+pub mod one_stream;
 pub mod prelude;
 #[doc(hidden)]
 pub mod release;

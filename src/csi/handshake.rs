@@ -6,12 +6,12 @@ use tonic::{Response, Status};
 use super::caller::Caller;
 use super::capabilities::{Capabilities, Capability};
 use super::class::Method;
-use super::connection::Connection;
 use super::error::{NotReady, presentable};
 use super::secret::Secrets;
 use super::wire;
 use super::wire::controller_client::ControllerClient;
 use super::wire::identity_client::IdentityClient;
+use crate::one_stream::Connection;
 
 /// The entry of the manifest of GetPluginInfo by which a plugin reports the identity of its backend.
 const BACKEND_KEY: &str = "quorate.dev/backend";

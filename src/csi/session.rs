@@ -6,7 +6,7 @@ use tonic::{Code, Response, Status};
 use super::caller::Caller;
 use super::capabilities::{Capabilities, Capability};
 use super::class::{Class, Method};
-use super::connection::Connection;
+use super::connection;
 use super::convert;
 use super::endpoint::Endpoint;
 use super::error::{CallError, NotReady, presentable};
@@ -20,6 +20,7 @@ use super::secret::Secrets;
 use super::wire;
 use super::wire::controller_client::ControllerClient;
 use super::wire::identity_client::IdentityClient;
+use crate::one_stream::Connection;
 
 /// Volumes asked for in one page of a list.
 const PAGE: i32 = 500;
@@ -48,7 +49,7 @@ impl Session {
     /// Connects, and makes the handshake: the plugin is ready, it is the right driver, and its capabilities are known.
     /// Dropping the future leaves nothing behind.
     pub(super) async fn open(caller: Caller) -> Result<Self, NotReady> {
-        let connection = Connection::open(&caller.endpoint, &caller.settings.tls)
+        let connection = connection::open(&caller.endpoint, &caller.settings.tls)
             .await
             .map_err(|message| NotReady::Unreachable {
                 endpoint: caller.endpoint.clone(),

@@ -11,6 +11,8 @@ const FLOORS: [(&str, &[&str]); 9] = [
             "release.rs",
             "metrics.rs",
             "retry/",
+            "clock.rs",
+            "one_stream.rs",
             "failpoint.rs",
             "grpc_code.rs",
             "causes.rs",
@@ -35,7 +37,7 @@ const FLOORS: [(&str, &[&str]); 9] = [
             "identity/",
         ],
     ),
-    ("a process", &["replica/", "serve/"]),
+    ("a process", &["replica/", "serve/", "agent/"]),
     ("people", &["cli/", "prelude.rs"]),
 ];
 

@@ -13,7 +13,7 @@ const PLACES: [(&str, &[&str]); 37] = [
     ("futures", &[]),
     ("http", &[]),
     // The error of its client tells a connection that was refused from one that broke.
-    ("hyper_util", &["src/csi", "src/kube/client.rs"]),
+    ("hyper_util", &["src/one_stream.rs", "src/kube/client.rs"]),
     ("jiff", &[]),
     // Its type for bytes as a document of Kubernetes holds them.
     (
@@ -35,9 +35,10 @@ const PLACES: [(&str, &[&str]); 37] = [
     (
         "rustix",
         &[
-            "src/csi/connection.rs",
+            "src/agent",
             "src/cli/run.rs",
-            "src/etcd/session/clock.rs",
+            "src/clock.rs",
+            "src/one_stream.rs",
         ],
     ),
     ("rustls_native_certs", &["src/etcd"]),
@@ -50,10 +51,13 @@ const PLACES: [(&str, &[&str]); 37] = [
     ("thiserror", &[]),
     ("time", &["src/identity"]),
     ("tokio", &[]),
-    ("tokio_rustls", &["src/etcd"]),
+    ("tokio_rustls", &["src/agent", "src/etcd"]),
     ("tokio_util", &[]),
-    // Clients in `csi` alone; elsewhere its codes.
-    ("tonic", &["src/csi", "src/etcd", "src/grpc_code.rs"]),
+    // Clients in `csi` and `agent` alone; elsewhere its codes.
+    (
+        "tonic",
+        &["src/agent", "src/csi", "src/etcd", "src/grpc_code.rs", "src/one_stream.rs"],
+    ),
     ("tonic_prost", &[]),
     ("tracing", &[]),
     ("tracing_subscriber", &["src/cli"]),

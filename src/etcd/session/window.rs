@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::clock;
+use crate::clock;
 use crate::retry::Delays;
 
 /// The times of one lease, all computed from the TTL that etcd granted.

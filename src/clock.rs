@@ -7,7 +7,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Now, later than [`Instant::now`] by the time that the machine was suspended since this was first called. Of one clock alone:
 /// between two reads of two clocks the process may pause.
-pub(super) fn now() -> Instant {
+pub fn now() -> Instant {
     static START: OnceLock<(Instant, Duration)> = OnceLock::new();
     let (start, at) = *START.get_or_init(|| {
         // In this order: a pause between the two has this clock go before `Instant::now` by it, never after it, so that a
