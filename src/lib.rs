@@ -34,6 +34,9 @@ pub mod gate;
 pub mod grpc_code;
 #[cfg(feature = "controller")]
 #[doc(hidden)]
+pub mod grpc_status;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
 pub mod identity;
 #[cfg(feature = "controller")]
 #[doc(hidden)]

@@ -4,6 +4,8 @@
 //! are two, so that a certificate of a node never passes at etcd.
 
 pub mod authority;
+pub mod certificate;
+pub mod control;
 pub mod controller;
 mod digest;
 pub mod directory;
