@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use prost::Message;
 use tokio::sync::watch;
 use tonic::{Code, Request, Status};
 
@@ -12,13 +11,20 @@ use crate::causes;
 use crate::grpc_status;
 use crate::proto::{ConfirmExpandedRequest, ConfirmUnpublishedRequest, Removed};
 
+/// The type of the detail by which a server says that a node was removed.
+const REMOVED: &str = "quorate.v1.Removed";
+
 /// The limit of a call that is answered at once.
 pub const CALL_LIMIT: Duration = Duration::from_secs(10);
+
+/// The node was removed: a server of the cluster says so, of this uid.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeRemoved;
 
 /// Why a call has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// The node was removed: a server of the cluster says so, of this uid. Nothing else counts as a removal (INV-12).
+    /// The node was removed. Nothing but the typed detail of this uid says so (INV-12).
     #[error("the node was removed from the cluster")]
     Removed,
     /// The server refuses the call, and will again.
@@ -54,15 +60,11 @@ impl CallError {
 
 /// Whether the details of a status say that the node of this uid was removed.
 fn removes(details: &[u8], uid: &str) -> bool {
-    let details = grpc_status::details(details);
-    let removed = details.iter().filter_map(|detail| {
-        let is_removed = detail.type_url.ends_with("/quorate.v1.Removed");
-        is_removed.then(|| Removed::decode(&*detail.value).ok()).flatten()
-    });
-    removed.into_iter().any(|removed| removed.node_uid == uid)
+    let removed: Option<Removed> = grpc_status::find(REMOVED, details);
+    removed.is_some_and(|removed| removed.node_uid == uid)
 }
 
-/// A request with this limit, which the server is told as well.
+/// A request with this limit, which the server learns too.
 pub fn within<T>(limit: Duration, message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(limit);
@@ -119,7 +121,7 @@ impl Confirm for Calls {
     }
 }
 
-/// A removal ends the agent by its session, which hears it too.
+/// A removal ends the agent by its session.
 fn not_confirmed(status: &Status) -> NotConfirmed {
     match CallError::of(status, "") {
         CallError::Failed(why) => NotConfirmed::Failed(why),
@@ -135,11 +137,7 @@ mod tests {
         let removed = Removed {
             node_uid: uid.to_owned(),
         };
-        let detail = prost_types::Any {
-            type_url: "type.googleapis.com/quorate.v1.Removed".to_owned(),
-            value: removed.encode_to_vec(),
-        };
-        let details = grpc_status::encode(code, "no", &[detail]);
+        let details = grpc_status::encode(code, "no", grpc_status::detail(REMOVED, &removed));
         Status::with_details(code, "no", details.into())
     }
 

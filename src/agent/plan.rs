@@ -22,9 +22,9 @@ const SETTLES: Duration = Duration::from_secs(5);
 /// Now, by both clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
-    /// By the clock that nobody sets.
+    /// By the clock that is never set.
     pub monotonic: Instant,
-    /// By the clock that others can read.
+    /// By the clock of certificates, which steps when it is set.
     pub wall: Timestamp,
 }
 
@@ -40,14 +40,16 @@ pub enum Since {
 /// The certificate of the node.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
-    /// The role that it says; `None` for one that only a later release knows.
-    pub role: Option<NodeRole>,
+    /// The role that it says.
+    pub role: NodeRole,
     /// From its issue to its end.
     pub life: Duration,
     /// When it was issued.
     pub since: Since,
     /// The age at which it is replaced.
     pub renewed_at: Duration,
+    /// Whether another one was requested, and no answer received: its reply was lost, or the agent ended meanwhile.
+    pub awaits_another: bool,
 }
 
 /// What the session of this very certificate shows last.
@@ -87,6 +89,8 @@ pub enum Reason {
         /// The rest of its life.
         left: Duration,
     },
+    /// An earlier request was not answered.
+    Unanswered,
     /// An operator asks for it.
     Rotate,
     /// The node is observed in this role, and the certificate says another one.
@@ -97,6 +101,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Age { left } => write!(f, "its certificate ends in {} s", left.as_secs()),
+            Self::Unanswered => f.write_str("an earlier request was not answered"),
             Self::Rotate => f.write_str("an operator asks for another certificate"),
             Self::Role(role) => write!(f, "the node is a {} now", role_word(role.to_proto().into())),
         }
@@ -136,6 +141,9 @@ pub fn plan(held: Option<&Held>, shown: Option<&Shown>, now: Now) -> Step {
     if age >= held.renewed_at {
         return Step::Renew(Reason::Age { left });
     }
+    if held.awaits_another {
+        return Step::Renew(Reason::Unanswered);
+    }
     let due = held.renewed_at - age;
     let Some(reason) = shown.and_then(|shown| asked_for(held, shown)) else {
         return Step::Rest(due);
@@ -149,7 +157,7 @@ pub fn plan(held: Option<&Held>, shown: Option<&Shown>, now: Now) -> Step {
 fn asked_for(held: &Held, shown: &Shown) -> Option<Reason> {
     let observed = NodeRole::of(shown.role);
     match observed {
-        Some(role) if held.role != Some(role) => Some(Reason::Role(role)),
+        Some(role) if held.role != role => Some(Reason::Role(role)),
         _ => (shown.certificate == State::Rotate).then_some(Reason::Rotate),
     }
 }
@@ -177,10 +185,11 @@ mod tests {
 
     fn held(since: Since) -> Held {
         Held {
-            role: Some(NodeRole::Worker),
+            role: NodeRole::Worker,
             life: LIFE,
             since,
             renewed_at: renewed_at(LIFE, 0.5),
+            awaits_another: false,
         }
     }
 
@@ -257,6 +266,16 @@ mod tests {
         ] {
             assert_eq!(at(nothing), rest, "{nothing:?}");
         }
+    }
+
+    #[test]
+    fn a_request_without_an_answer_is_repeated() {
+        let begun = now();
+        let held = Held {
+            awaits_another: true,
+            ..held(Since::Issued(begun.wall))
+        };
+        assert_eq!(plan(Some(&held), None, begun), Step::Renew(Reason::Unanswered));
     }
 
     #[test]

@@ -15,9 +15,8 @@ use tonic::transport::{Channel, Endpoint as Target};
 use super::trust::{Pinned, client_config};
 use crate::csi::{Endpoint, EndpointError};
 use crate::etcd::ClusterId;
-use crate::identity::certificate::{NodeChain, cluster_of_server};
-use crate::identity::control::server_name;
-use crate::identity::{AuthorityDigest, NodeKey};
+use crate::identity::control::{cluster_of_server, server_name};
+use crate::identity::{NodeChain, NodeKey};
 use crate::one_stream::{self, Connection};
 use crate::proto::control_client::ControlClient;
 use crate::retry;
@@ -111,7 +110,6 @@ impl Servers {
     /// These servers; there must be one.
     pub fn new(addresses: Vec<ServerAddress>) -> Self {
         let count = f64::from(u32::try_from(addresses.len()).unwrap_or(u32::MAX));
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to the count")]
         let at = (retry::random() * count) as usize;
         Self { addresses, at }
     }
@@ -129,11 +127,7 @@ impl Servers {
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
-    pub async fn connect_to_join(&mut self, authority: AuthorityDigest) -> Result<Link, NoLink> {
-        let pinned = Pinned {
-            authority,
-            cluster: None,
-        };
+    pub async fn connect_to_join(&mut self, pinned: Pinned) -> Result<Link, NoLink> {
         self.connect_as(pinned, None).await
     }
 
@@ -197,6 +191,7 @@ async fn connect(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::identity::AuthorityDigest;
 
     #[test]
     fn a_server_is_named_by_host_and_port_with_tls() {
@@ -216,10 +211,13 @@ mod tests {
             format!("https://{}", listener.local_addr().unwrap()).parse().unwrap()
         };
         let mut servers = Servers::new(vec![address(), address()]);
-        let digest = AuthorityDigest([7; 32]);
+        let pinned = Pinned {
+            authority: AuthorityDigest([7; 32]),
+            cluster: None,
+        };
         let mut tried = Vec::new();
         for _ in 0..4 {
-            tried.push(servers.connect_to_join(digest).await.unwrap_err().server);
+            tried.push(servers.connect_to_join(pinned).await.unwrap_err().server);
         }
         assert_ne!(tried[0], tried[1]);
         assert_eq!(tried[..2], tried[2..]);

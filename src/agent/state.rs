@@ -30,9 +30,9 @@ pub struct State {
     /// The digest of the authority that servers are known by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authority: Option<String>,
-    /// The cluster.
+    /// The name of the servers, which says the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cluster: Option<String>,
+    pub server_name: Option<String>,
     /// The uid of the node, once it has joined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,

@@ -19,9 +19,9 @@ use tokio_rustls::rustls::{
 };
 
 use crate::etcd::ClusterId;
-use crate::identity::certificate::{NodeChain, cluster_of_server, is_valid_at};
-use crate::identity::control::server_name;
-use crate::identity::{AuthorityDigest, NodeKey};
+use crate::identity::control::{cluster_of_server, server_name};
+use crate::identity::validity::is_valid_at;
+use crate::identity::{AuthorityDigest, NodeChain, NodeKey};
 
 /// The servers that an agent talks to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,10 +166,7 @@ mod tests {
     /// The chain of a server of this authority, which it ends with.
     fn server(authority: &Authority, cluster: ClusterId) -> Vec<CertificateDer<'static>> {
         let leaf = control::certificate(authority, cluster, now()).unwrap();
-        let mut chain = certificates(&leaf.chain_pem);
-        chain.truncate(1);
-        chain.extend(certificates(authority.certificates_pem()));
-        chain
+        leaf.chain.into_iter().map(CertificateDer::from).collect()
     }
 
     fn verifier(authority: &Authority, cluster: Option<ClusterId>) -> Verifier {
@@ -237,7 +234,7 @@ mod tests {
         let key = NodeKey::create().unwrap();
         let node = NodeHolder {
             cluster: CLUSTER,
-            uid: "5d0b",
+            uid: "0b3a2f0e-55a6-4a3e-9d0c-2f6f4d1c9b11",
             name: "control.c0ffee.quorate",
             role: NodeRole::Manager,
         };
