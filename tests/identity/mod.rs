@@ -3,14 +3,14 @@
 mod authorities;
 mod certificate_races;
 mod certificates;
-mod site;
+pub mod site;
 mod tokens;
 
 use tempfile::TempDir;
 
 use crate::support::quorate::{Finished, quorate};
 
-fn home() -> TempDir {
+pub fn home() -> TempDir {
     tempfile::Builder::new()
         .prefix("quorate-test-")
         .tempdir()
@@ -23,7 +23,7 @@ async fn ca(args: &[&str]) -> Finished {
 }
 
 /// A directory with new authorities.
-async fn authorities(home: &TempDir) -> String {
+pub async fn authorities(home: &TempDir) -> String {
     let directory = home.path().join("ca").display().to_string();
     ca(&["init", "-o", &directory]).await.expect_done();
     directory
