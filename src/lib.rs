@@ -7,6 +7,9 @@
 // `cli::output::print` do not.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
+#[cfg(feature = "controller")]
+#[doc(hidden)]
+pub mod agent;
 #[doc(hidden)]
 pub mod causes;
 #[cfg(feature = "controller")]

@@ -35,7 +35,7 @@ const FLOORS: [(&str, &[&str]); 9] = [
             "identity/",
         ],
     ),
-    ("a process", &["replica/", "serve/"]),
+    ("a process", &["replica/", "serve/", "agent/"]),
     ("people", &["cli/", "prelude.rs"]),
 ];
 
