@@ -101,7 +101,7 @@ pub struct AlarmKind {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct State {
     /// Of a volume `creating`, `created`, `deleting`, `malformed`; of a certificate `pending`, `issued`, `failed`, `rotate`,
-    /// `malformed`
+    /// `malformed`; of a volume on a node `publishing`, `published`, `unpublishing`, `blocked`, `foreign`, `stray`
     pub state: &'static str,
 }
 
@@ -222,6 +222,8 @@ metrics! {
     volume_queue_depth: Gauge,
     /// Volumes whose failed steps were tried again.
     volume_retries: Counter,
+    /// Volumes on this node by state, with the mounts that have no publication; counted by an agent.
+    agent_volumes: Family<State, Gauge>,
 }
 
 impl Metrics {

@@ -13,8 +13,10 @@ mod session;
 mod state;
 mod status;
 mod trust;
+pub mod volumes;
 
 use std::convert::Infallible;
+use std::future::pending;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -47,9 +49,9 @@ pub type ViewReceiver = watch::Receiver<Option<Arc<NodeView>>>;
 /// A CSI plugin whose node service runs on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CsiNodePlugin {
-    /// The name of the plugin, as its object has it.
-    pub name: Name,
-    /// Where it listens.
+    /// The name of the driver.
+    pub name: String,
+    /// Where its Node service listens.
     pub endpoint: Endpoint,
 }
 
@@ -136,10 +138,21 @@ pub async fn run(
     let links = watch::Sender::new(None::<Link>);
     let views = watch::Sender::new(None::<Arc<NodeView>>);
     let shown = watch::Sender::new(None::<Shown>);
-    let csi = watch::Sender::new(settings.plugins.is_empty().then(Vec::<CsiNode>::new));
+    let csi = watch::Sender::new(None::<Vec<CsiNode>>);
     let calls = Calls {
         links: links.subscribe(),
     };
+    let volumes = volumes::run(
+        volumes::Settings {
+            directory: directory.path().join("volumes"),
+            plugins: settings.plugins.clone(),
+            times: volumes::Times::default(),
+        },
+        views.subscribe(),
+        calls.clone(),
+        csi.clone(),
+        metrics.clone(),
+    );
     let servers = Servers::new(settings.servers.clone());
     let sessions = Sessions {
         servers: servers.clone(),
@@ -170,6 +183,7 @@ pub async fn run(
     let NodeRemoved = tokio::select! {
         removed = keeper.run() => removed,
         removed = sessions.run() => removed,
+        removed = async { volumes.await; pending().await } => removed,
     };
     let state = directory.load()?.unwrap_or_default();
     Err(AgentError::Removed {

@@ -18,6 +18,7 @@ use crate::csi::Endpoint;
 use crate::metrics::Metrics;
 use crate::release::Release;
 use crate::serve::{self, Probes, Report};
+use crate::store::Name;
 
 /// Arguments of `quorate agent`.
 #[derive(Args, Debug)]
@@ -87,8 +88,9 @@ fn csi_node(text: &str) -> Result<CsiNodePlugin, String> {
     if !matches!(endpoint, Endpoint::Unix(_)) {
         return Err(format!("{expected}: it mounts on this machine"));
     }
+    let name: Name = name.parse().map_err(|error| format!("{error}"))?;
     Ok(CsiNodePlugin {
-        name: name.parse().map_err(|error| format!("{error}"))?,
+        name: name.to_string(),
         endpoint,
     })
 }
@@ -191,7 +193,7 @@ mod tests {
     #[test]
     fn a_plugin_is_a_name_and_a_socket_of_this_machine() {
         let plugin = csi_node("demo.csi.quorate.dev=unix:///run/csi.sock").unwrap();
-        assert_eq!(plugin.name.as_str(), "demo.csi.quorate.dev");
+        assert_eq!(plugin.name, "demo.csi.quorate.dev");
         assert_eq!(plugin.endpoint.to_string(), "unix:///run/csi.sock");
         for bad in ["", "demo", "demo=", "=unix:///s", "Demo=unix:///s", "demo=http://h:1"] {
             assert!(csi_node(bad).is_err(), "{bad}");
