@@ -172,6 +172,11 @@ impl Keeper<'_> {
 
     /// Joins with the token, or repeats a join whose reply was lost.
     async fn join(&mut self, why: Joining) -> Result<(), Fault> {
+        let joined = self.join_at_present_server(why).await;
+        joined.inspect_err(|_| self.servers.turn_to_another())
+    }
+
+    async fn join_at_present_server(&mut self, why: Joining) -> Result<(), Fault> {
         let token = self.token()?;
         let key = self.requested_key()?;
         let pinned = Pinned {
@@ -185,10 +190,7 @@ impl Keeper<'_> {
             csr: key.request()?,
         };
         let joined = link.client().join(within(CALL_LIMIT, message)).await;
-        let joined = joined.map_err(|status| {
-            self.servers.turn_to_another();
-            CallError::of(&status, self.uid())
-        })?;
+        let joined = joined.map_err(|status| CallError::of(&status, self.uid()))?;
         let uid = joined.into_inner().node_uid;
         if why == Joining::Ended && self.state.uid.as_ref() != Some(&uid) {
             return Err(Fault::OtherUid(uid));
@@ -198,8 +200,7 @@ impl Keeper<'_> {
         self.state.authority = Some(token.authority().to_string());
         self.state.server_name = Some(server_name(link.cluster));
         self.directory.save(&self.state)?;
-        let collected = self.collect(&link, key).await;
-        collected.inspect_err(|_| self.servers.turn_to_another())
+        self.collect(&link, key).await
     }
 
     /// Requests another certificate.

@@ -114,11 +114,11 @@ impl Servers {
         Self { addresses, at }
     }
 
-    /// Connects to the present server with the certificate of the node. Where that fails, the next one is the present one.
+    /// Connects to the present server with the certificate of the node.
     ///
     /// # Errors
     /// If the server cannot be reached, or does not prove to be one.
-    pub async fn connect(&mut self, identity: &Identity) -> Result<Link, NoLink> {
+    pub async fn connect(&self, identity: &Identity) -> Result<Link, NoLink> {
         let shown = Some((&identity.key, &identity.chain));
         self.connect_as(identity.pinned, shown).await
     }
@@ -127,27 +127,24 @@ impl Servers {
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
-    pub async fn connect_to_join(&mut self, pinned: Pinned) -> Result<Link, NoLink> {
+    pub async fn connect_to_join(&self, pinned: Pinned) -> Result<Link, NoLink> {
         self.connect_as(pinned, None).await
     }
 
-    /// The next server is the present one from now on.
+    /// Takes the next server for the present one: this one is gone, or of no use.
     pub fn turn_to_another(&mut self) {
         self.at = self.at.wrapping_add(1);
     }
 
     async fn connect_as(
-        &mut self,
+        &self,
         pinned: Pinned,
         shown: Option<(&NodeKey, &NodeChain)>,
     ) -> Result<Link, NoLink> {
         let server = self.addresses[self.at % self.addresses.len()].clone();
         let connected = timeout(CONNECT_LIMIT, connect(&server, pinned, shown)).await;
         let connected = connected.unwrap_or_else(|_| Err(format!("no connection within {CONNECT_LIMIT:?}")));
-        connected.map_err(|reason| {
-            self.turn_to_another();
-            NoLink { server, reason }
-        })
+        connected.map_err(|reason| NoLink { server, reason })
     }
 }
 
@@ -205,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_refuses_connections_makes_way_for_the_next() {
+    async fn servers_are_tried_one_after_the_other() {
         let address = || {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             format!("https://{}", listener.local_addr().unwrap()).parse().unwrap()
@@ -218,6 +215,7 @@ mod tests {
         let mut tried = Vec::new();
         for _ in 0..4 {
             tried.push(servers.connect_to_join(pinned).await.unwrap_err().server);
+            servers.turn_to_another();
         }
         assert_ne!(tried[0], tried[1]);
         assert_eq!(tried[..2], tried[2..]);
