@@ -19,6 +19,9 @@ pub mod cli;
 pub mod clock;
 #[cfg(feature = "controller")]
 #[doc(hidden)]
+pub mod control;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
 pub mod csi;
 #[cfg(feature = "controller")]
 #[doc(hidden)]

@@ -34,6 +34,15 @@ pub struct CsiOperation {
     pub grpc_status_code: &'static str,
 }
 
+/// Labels of `control_calls`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ControlCall {
+    /// `Join`, `CertificateStatus`, `Renew`, …
+    pub method: &'static str,
+    /// The name of a gRPC code ([`crate::grpc_code::name`]), `OK` among them.
+    pub code: &'static str,
+}
+
 /// A single label `driver_name`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Driver {
@@ -216,6 +225,12 @@ metrics! {
     agent_session: Gauge,
     /// Sessions that this agent has opened.
     agent_sessions_opened: Counter,
+    /// Calls of the control API answered by this replica, by method and gRPC code.
+    control_calls: Family<ControlCall, Counter>,
+    /// TLS handshakes at the control port, by result.
+    control_handshakes: Family<Outcome, Counter>,
+    /// Nodes that have joined through this replica, or were taken over by an agent.
+    nodes_joined: Counter,
     /// Volumes by state; counted by the leader, else 0.
     volumes: Family<State, Gauge>,
     /// Volumes that wait for their plugin to have room for a step.
@@ -292,6 +307,9 @@ fn start_series(metrics: &Metrics) {
     for state in ["pending", "issued", "failed", "rotate", "malformed"] {
         drop(metrics.node_certificates.get_or_create(&State { state }));
     }
+    for result in ["done", "failed", "timed_out", "made_way", "not_ready"] {
+        drop(metrics.control_handshakes.get_or_create(&Outcome { result }));
+    }
     for kind in ["NOSPACE", "CORRUPT"] {
         drop(metrics.etcd_alarms.get_or_create(&AlarmKind { kind }));
     }
@@ -367,10 +385,18 @@ mod tests {
         metrics.members.get_or_create(&voters).set(3);
         let created = State { state: "created" };
         metrics.volumes.get_or_create(&created).set(4);
+        let join = ControlCall {
+            method: "Join",
+            code: "OK",
+        };
+        metrics.control_calls.get_or_create(&join).inc();
         let text = metrics.encode();
         for line in [
             "quorate_node_certificates{state=\"pending\"} 0",
             "quorate_node_certificates_issued_total 0",
+            "quorate_control_calls_total{method=\"Join\",code=\"OK\"} 1",
+            "quorate_control_handshakes_total{result=\"done\"} 0",
+            "quorate_nodes_joined_total 0",
             "quorate_volumes{state=\"created\"} 4",
             "quorate_volume_queue_depth 0",
             "quorate_volume_retries_total 0",

@@ -7,6 +7,7 @@
 )]
 
 mod agent;
+mod control;
 mod csi;
 mod deallocation;
 mod deploy;

@@ -15,6 +15,7 @@ const FLOORS: [(&str, &[&str]); 9] = [
             "one_stream.rs",
             "failpoint.rs",
             "grpc_code.rs",
+            "grpc_status.rs",
             "causes.rs",
             "lines.rs",
             "wire.rs",
@@ -37,7 +38,7 @@ const FLOORS: [(&str, &[&str]); 9] = [
             "identity/",
         ],
     ),
-    ("a process", &["replica/", "serve/", "agent/"]),
+    ("a process", &["replica/", "serve/", "agent/", "control/"]),
     ("people", &["cli/", "prelude.rs"]),
 ];
 
