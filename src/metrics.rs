@@ -61,7 +61,8 @@ impl Driver {
 /// A single label `reason`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Reason {
-    /// `canceled`, `closed`, `compacted`, `error`, `other_history`, `silent`, `too_large`
+    /// Of a watch `canceled`, `closed`, `compacted`, `error`, `other_history`, `silent`, `too_large`; of a session `aged`,
+    /// `certificate`, `closed`, `gone`, `lapsed`, `removed`, `role`, `stale`, `stopped`, `superseded`, `unreadable`
     pub reason: &'static str,
 }
 
@@ -231,6 +232,12 @@ metrics! {
     control_handshakes: Family<Outcome, Counter>,
     /// Nodes that have joined through this replica, or were taken over by an agent.
     nodes_joined: Counter,
+    /// Sessions of agents that this replica serves.
+    sessions: Gauge,
+    /// Sessions of agents that have ended, by reason.
+    sessions_ended: Family<Reason, Counter>,
+    /// Heartbeats of agents that were taken.
+    session_heartbeats: Counter,
     /// Volumes by state; counted by the leader, else 0.
     volumes: Family<State, Gauge>,
     /// Volumes that wait for their plugin to have room for a step.
@@ -286,6 +293,21 @@ fn start_series(metrics: &Metrics) {
         "too_large",
     ] {
         drop(metrics.watch_restarts.get_or_create(&Reason { reason }));
+    }
+    for reason in [
+        "aged",
+        "certificate",
+        "closed",
+        "gone",
+        "lapsed",
+        "removed",
+        "role",
+        "stale",
+        "stopped",
+        "superseded",
+        "unreadable",
+    ] {
+        drop(metrics.sessions_ended.get_or_create(&Reason { reason }));
     }
     for kind in ["service", "network"] {
         drop(metrics.deallocator_pending.get_or_create(&Kind { kind }));
@@ -397,6 +419,9 @@ mod tests {
             "quorate_control_calls_total{method=\"Join\",code=\"OK\"} 1",
             "quorate_control_handshakes_total{result=\"done\"} 0",
             "quorate_nodes_joined_total 0",
+            "quorate_sessions 0",
+            "quorate_sessions_ended_total{reason=\"superseded\"} 0",
+            "quorate_session_heartbeats_total 0",
             "quorate_volumes{state=\"created\"} 4",
             "quorate_volume_queue_depth 0",
             "quorate_volume_retries_total 0",

@@ -23,6 +23,7 @@ mod members;
 mod objects;
 mod resources;
 mod roles;
+mod sessions;
 mod store;
 mod streams;
 mod support;

@@ -22,6 +22,8 @@ use acceptor::Acceptor;
 use caller::Caller;
 use peer::Peer;
 use rate::Rate;
+pub use session::LEASE as SESSION_LEASE;
+use session::Sessions;
 use trust::KnownTrust;
 use wakes::Wakes;
 
@@ -37,6 +39,7 @@ mod refusal;
 mod report;
 mod server;
 mod service;
+mod session;
 mod tls;
 mod trust;
 mod wakes;
@@ -52,6 +55,8 @@ pub struct Settings {
     pub ca_dir: PathBuf,
     /// Whether an operator has to accept each node that joins.
     pub approve_joins: bool,
+    /// A node is down this long after its last heartbeat.
+    pub session_lease: Duration,
 }
 
 /// The address cannot be listened on.
@@ -94,7 +99,9 @@ impl ControlPort {
         let (publish, trust) = watch::channel(None);
         let ca_dir = self.settings.ca_dir.clone();
         let metrics = store.etcd.metrics().clone();
+        let lease = self.settings.session_lease;
         let site = Arc::new(Site {
+            sessions: Arc::new(Sessions::new(store.clone(), lease, stop.clone())),
             store,
             settings: self.settings,
             trust: trust.clone(),
@@ -110,6 +117,7 @@ impl ControlPort {
             tokio::join!(
                 trust::keep(ca_dir, &site.store.etcd, &publish),
                 site.wakes.follow(&site.store),
+                site.sessions.follow(),
             )
         };
         tokio::select! {
@@ -133,6 +141,7 @@ struct Site {
     settings: Settings,
     trust: KnownTrust,
     wakes: Wakes,
+    sessions: Arc<Sessions>,
     /// Joins in flight.
     joins: Semaphore,
     /// Calls that wait for a certificate.

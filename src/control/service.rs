@@ -1,13 +1,12 @@
 //! The calls of the API, each counted by its code.
 
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
-use futures::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::peer::Peer;
+use super::session::SessionStream;
 use super::{Site, certificates, confirm, deadline, join, report};
 use crate::grpc_code::{self, Code};
 use crate::metrics::ControlCall;
@@ -15,7 +14,7 @@ use crate::proto::control_server::Control;
 use crate::proto::{
     CertificateStatusRequest, CertificateStatusResponse, ConfirmExpandedRequest, ConfirmExpandedResponse,
     ConfirmUnpublishedRequest, ConfirmUnpublishedResponse, NodeJoinRequest, NodeJoinResponse, RenewRequest,
-    RenewResponse, ReportRequest, ReportResponse, SessionRequest, SessionResponse,
+    RenewResponse, ReportRequest, ReportResponse, SessionRequest,
 };
 
 /// The API.
@@ -52,7 +51,8 @@ fn peer<T>(request: &Request<T>) -> Option<Peer> {
 #[tonic::async_trait]
 impl Control for Service {
     async fn join(&self, request: Request<NodeJoinRequest>) -> Result<Response<NodeJoinResponse>, Status> {
-        self.answer("Join", join::join(&self.0, request.into_inner())).await
+        self.answer("Join", join::join(&self.0, request.into_inner()))
+            .await
     }
 
     async fn certificate_status(
@@ -75,7 +75,7 @@ impl Control for Service {
         .await
     }
 
-    type SessionStream = Pin<Box<dyn Stream<Item = Result<SessionResponse, Status>> + Send>>;
+    type SessionStream = SessionStream;
 
     async fn session(
         &self,
@@ -83,8 +83,8 @@ impl Control for Service {
     ) -> Result<Response<Self::SessionStream>, Status> {
         let (site, peer) = (&self.0, peer(&request));
         self.answer("Session", async {
-            site.caller(peer).await?;
-            Err(Status::unimplemented("this release serves no sessions"))
+            let caller = site.caller(peer).await?;
+            Ok(site.sessions.open(caller, request.into_inner()))
         })
         .await
     }

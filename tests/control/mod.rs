@@ -8,4 +8,4 @@ mod joins;
 mod judgement;
 mod reflection;
 mod reports;
-mod site;
+pub mod site;

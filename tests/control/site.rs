@@ -91,7 +91,11 @@ impl Site {
 
     /// How to reach the control port of a replica. Its certificate is verified by the node authority and its name alone.
     pub async fn endpoint(&self, replica: &mut TestReplica, identity: Option<Identity>) -> Endpoint {
-        let address = control_address(replica).await;
+        self.endpoint_at(&control_address(replica).await, identity)
+    }
+
+    /// How to reach a control port at another address, such as a proxy's.
+    pub fn endpoint_at(&self, address: &str, identity: Option<Identity>) -> Endpoint {
         let mut tls = ClientTlsConfig::new()
             .ca_certificate(Certificate::from_pem(self.authority("node-ca.crt")))
             .domain_name(self.server_name());
@@ -106,7 +110,10 @@ impl Site {
     pub async fn channel(&self, replica: &mut TestReplica, identity: Option<Identity>) -> Channel {
         let endpoint = self.endpoint(replica, identity).await;
         let what = "a connection to the control port";
-        eventually(SOON, what, async || endpoint.connect().await.map_err(|error| format!("{error:?}"))).await
+        eventually(SOON, what, async || {
+            endpoint.connect().await.map_err(|error| format!("{error:?}"))
+        })
+        .await
     }
 
     /// A client without a certificate.

@@ -116,10 +116,7 @@ fn every_family() -> String {
     );
     drop(handles.resources.get_or_create(&metrics::Outcome { result: "" }));
     drop(handles.volumes.get_or_create(&metrics::State { state: "" }));
-    let call = metrics::ControlCall {
-        method: "",
-        code: "",
-    };
+    let call = metrics::ControlCall { method: "", code: "" };
     drop(handles.control_calls.get_or_create(&call));
     let call = metrics::CsiOperation {
         driver_name: String::new(),

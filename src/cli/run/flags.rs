@@ -131,6 +131,10 @@ pub struct RunArgs {
     #[arg(long, hide = true, default_value_t = millis(Config::new(Vec::new()).watch_silence))]
     etcd_watch_silence_ms: u64,
 
+    /// Lease of an agent's session, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(control::SESSION_LEASE))]
+    session_lease_ms: u64,
+
     /// Limit on a request to the API server, in milliseconds
     #[arg(long, hide = true, default_value_t = millis(Limits::default().request))]
     kube_request_timeout_ms: u64,
@@ -270,6 +274,7 @@ impl RunArgs {
         let settings = control::Settings {
             ca_dir,
             approve_joins: self.approve_joins,
+            session_lease: Duration::from_millis(self.session_lease_ms),
         };
         ControlPort::bind(self.control_listen, settings)
             .map(Some)
