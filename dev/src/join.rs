@@ -16,7 +16,7 @@ const EXISTS: i32 = 5;
 pub async fn authorities(binary: &Path, directory: &Path) -> Result<PathBuf, Error> {
     let ca = directory.join("ca");
     if !ca.join("current").exists() {
-        let args = ["ca".as_ref(), "init".as_ref(), "-o".as_ref(), ca.as_os_str()];
+        let args: [&OsStr; 4] = ["ca".as_ref(), "init".as_ref(), "-o".as_ref(), ca.as_os_str()];
         run(binary, &args).await?.expect_done()?;
     }
     Ok(ca)
@@ -34,7 +34,7 @@ pub async fn worker_token(
         return Ok(file);
     }
     let make = async |verb: &'static str| {
-        let args = [
+        let args: [&OsStr; 5] = [
             "token".as_ref(),
             OsStr::new(verb),
             "--role=worker".as_ref(),
