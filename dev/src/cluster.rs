@@ -272,6 +272,10 @@ impl Cluster {
         let csi_plugin = self.csi_plugin.iter_mut().filter_map(PluginProcess::process);
         let apiserver = self.apiserver.iter_mut().filter_map(|server| server.process());
         let etcd = self.etcd.iter_mut().flat_map(Etcd::processes);
-        agents.chain(replicas).chain(csi_plugin).chain(apiserver).chain(etcd)
+        agents
+            .chain(replicas)
+            .chain(csi_plugin)
+            .chain(apiserver)
+            .chain(etcd)
     }
 }

@@ -82,7 +82,11 @@ async fn run(binary: &Path, args: &[&OsStr]) -> Result<Finished, Error> {
             command.env_remove(name);
         }
     }
-    let output = command.args(args).stdin(Stdio::null()).kill_on_drop(true).output();
+    let output = command
+        .args(args)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
     let output = output.await.map_err(|source| Error::Start {
         name: words.join(" "),
         path: binary.to_owned(),

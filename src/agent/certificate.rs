@@ -26,7 +26,9 @@ use crate::identity::token::BadToken;
 use crate::identity::{AuthorityDigest, NodeChain, NodeKey, NotMade, Token};
 use crate::metrics::Metrics;
 use crate::proto::node_certificate::State as Answer;
-use crate::proto::{CertificateStatusRequest, CertificateStatusResponse, NodeJoinRequest, RenewRequest, Role};
+use crate::proto::{
+    CertificateStatusRequest, CertificateStatusResponse, NodeJoinRequest, RenewRequest, Role,
+};
 use crate::retry::{self, Delays};
 use crate::store::object::node::role_word;
 
@@ -256,7 +258,10 @@ impl Keeper<'_> {
             }
             if answer.membership_pending && accepted {
                 accepted = false;
-                info!("an operator has yet to accept the node: quorate accept {}", self.state.name);
+                info!(
+                    "an operator has yet to accept the node: quorate accept {}",
+                    self.state.name
+                );
             }
             delays.rest_after(begun.elapsed(), CALM).await;
         }

@@ -196,7 +196,14 @@ mod tests {
             let address: ServerAddress = text.parse().unwrap();
             assert_eq!(address.to_string(), text);
         }
-        for text in ["", "http://h:1", "https://h", "h:7443", "unix:///s", "https://h:1/x"] {
+        for text in [
+            "",
+            "http://h:1",
+            "https://h",
+            "h:7443",
+            "unix:///s",
+            "https://h:1/x",
+        ] {
             assert_eq!(text.parse::<ServerAddress>(), Err(BadAddress), "{text}");
         }
     }
@@ -205,7 +212,9 @@ mod tests {
     async fn servers_are_tried_one_after_the_other() {
         let address = || {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            format!("https://{}", listener.local_addr().unwrap()).parse().unwrap()
+            format!("https://{}", listener.local_addr().unwrap())
+                .parse()
+                .unwrap()
         };
         let mut servers = Servers::new(vec![address(), address()]);
         let pinned = Pinned {

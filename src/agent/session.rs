@@ -182,7 +182,11 @@ impl Sessions<'_> {
         }
         let mut every = interval_at(Instant::now() + every, every);
         every.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Ok(Opened { answers, beats, every })
+        Ok(Opened {
+            answers,
+            beats,
+            every,
+        })
     }
 }
 
@@ -199,7 +203,11 @@ async fn next(answers: &mut Streaming<SessionResponse>, uid: &str) -> Result<Ses
 
 /// Sends heartbeats and shows what comes, until the session ends.
 async fn follow(opened: &mut Opened, uid: &str, mut show: impl FnMut(NodeView)) -> CallError {
-    let Opened { answers, beats, every } = opened;
+    let Opened {
+        answers,
+        beats,
+        every,
+    } = opened;
     loop {
         tokio::select! {
             answer = next(answers, uid) => match answer {

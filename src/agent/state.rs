@@ -234,7 +234,11 @@ mod tests {
             let found = fs::metadata(path.join(file)).unwrap().mode() & 0o777;
             assert_eq!(found, mode, "{file}");
         }
-        assert_eq!(fs::read_dir(&path).unwrap().count(), 2, "nothing unfinished stays");
+        assert_eq!(
+            fs::read_dir(&path).unwrap().count(),
+            2,
+            "nothing unfinished stays"
+        );
     }
 
     #[test]

@@ -59,7 +59,9 @@ impl Verifier {
             return Err(CertificateError::Expired.into());
         }
         let cluster = self.pinned.cluster.or_else(|| cluster_of_server(server));
-        let name = cluster.map(server_name).ok_or(CertificateError::NotValidForName)?;
+        let name = cluster
+            .map(server_name)
+            .ok_or(CertificateError::NotValidForName)?;
         let name = ServerName::try_from(name).map_err(|_| CertificateError::NotValidForName)?;
         let mut anchors = RootCertStore::empty();
         anchors.add(anchor.clone().into_owned())?;

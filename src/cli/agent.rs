@@ -100,7 +100,10 @@ impl AgentArgs {
         let mut names: Vec<_> = self.csi_node.iter().map(|plugin| plugin.name.as_str()).collect();
         names.sort_unstable();
         if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(Failure::usage(format_args!("--csi-node: {} is given twice", pair[0])));
+            return Err(Failure::usage(format_args!(
+                "--csi-node: {} is given twice",
+                pair[0]
+            )));
         }
         let release = env!("CARGO_PKG_VERSION").parse::<Release>();
         Ok(Settings {
@@ -162,8 +165,9 @@ impl From<AgentError> for Failure {
     fn from(error: AgentError) -> Self {
         match error {
             AgentError::State(error) => error.into(),
-            AgentError::Removed { .. } => Self::new(Exit::Refused, error)
-                .hint("its state and its data are left as they are; a new node joins with an empty --state-dir"),
+            AgentError::Removed { .. } => Self::new(Exit::Refused, error).hint(
+                "its state and its data are left as they are; a new node joins with an empty --state-dir",
+            ),
             AgentError::OtherName { .. } => {
                 Self::usage(error).hint("give that --name, or another --state-dir")
             }
@@ -195,7 +199,14 @@ mod tests {
         let plugin = csi_node("demo.csi.quorate.dev=unix:///run/csi.sock").unwrap();
         assert_eq!(plugin.name, "demo.csi.quorate.dev");
         assert_eq!(plugin.endpoint.to_string(), "unix:///run/csi.sock");
-        for bad in ["", "demo", "demo=", "=unix:///s", "Demo=unix:///s", "demo=http://h:1"] {
+        for bad in [
+            "",
+            "demo",
+            "demo=",
+            "=unix:///s",
+            "Demo=unix:///s",
+            "demo=http://h:1",
+        ] {
             assert!(csi_node(bad).is_err(), "{bad}");
         }
     }

@@ -30,10 +30,13 @@ pub(super) fn router(probes: Arc<Probes>, metrics: Metrics) -> Router {
             "/readyz",
             get(async move |RawQuery(query): RawQuery| probe("readyz", &(ready.ready)(), query.as_deref())),
         )
-        .route("/leaderz", get(async move || match &leader.leader {
-            Some(leader) => leader_page(&leader()),
-            None => page(StatusCode::NOT_FOUND, TEXT, "an agent never leads\n".to_owned()),
-        }))
+        .route(
+            "/leaderz",
+            get(async move || match &leader.leader {
+                Some(leader) => leader_page(&leader()),
+                None => page(StatusCode::NOT_FOUND, TEXT, "an agent never leads\n".to_owned()),
+            }),
+        )
         .route(
             "/metrics",
             get(async move || {

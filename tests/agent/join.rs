@@ -39,8 +39,14 @@ async fn a_node_joins_with_a_token_gets_the_certificate_of_its_role_and_is_ready
     assert_eq!((mode(""), mode("agent.json")), (0o700, 0o600));
     let proc = |file: &str| fs::read(format!("/proc/{}/{file}", agent.pid().unwrap())).unwrap();
     let limits = String::from_utf8(proc("limits")).unwrap();
-    let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
-    assert!(core.split_whitespace().filter(|word| *word == "0").count() == 2, "{core}");
+    let core = limits
+        .lines()
+        .find(|line| line.starts_with("Max core file size"))
+        .unwrap();
+    assert!(
+        core.split_whitespace().filter(|word| *word == "0").count() == 2,
+        "{core}"
+    );
     let key = agent.stored()["certificate"]["key"].as_str().unwrap().to_owned();
     let line = key.lines().nth(1).unwrap().to_owned();
     let argv = String::from_utf8(proc("cmdline")).unwrap();
@@ -71,12 +77,18 @@ async fn a_restart_keeps_uid_and_certificate_and_needs_no_token() {
     ])
     .await;
     let refused = same.expect_code(4);
-    assert!(refused.contains(&format!("is in use by process {}", first.pid().unwrap())), "{refused}");
+    assert!(
+        refused.contains(&format!("is in use by process {}", first.pid().unwrap())),
+        "{refused}"
+    );
     first.kill().await.unwrap();
     fs::remove_file(&token).unwrap();
     let mut second = site.agent_with("n1", None, &[]);
     second.ready().await;
-    assert_eq!((site.uid("n1").await, second.chain()), (uid.clone(), chain.clone()));
+    assert_eq!(
+        (site.uid("n1").await, second.chain()),
+        (uid.clone(), chain.clone())
+    );
     assert_eq!(site.record(&uid).await.chain, chain, "no other was requested");
     second.stop().await.unwrap();
 
@@ -90,7 +102,10 @@ async fn a_restart_keeps_uid_and_certificate_and_needs_no_token() {
     ])
     .await;
     let refused = other.expect_code(64);
-    assert!(refused.contains("is the state of node n1, not of n2"), "{refused}");
+    assert!(
+        refused.contains("is the state of node n1, not of n2"),
+        "{refused}"
+    );
 }
 
 #[tokio::test]
@@ -98,7 +113,9 @@ async fn a_join_whose_reply_was_lost_is_repeated_with_the_same_key() {
     let site = Site::with(1, &["--approve-joins"]).await;
     let token = site.token().await;
     let mut agent = site.agent("n1", &token);
-    agent.logs("an operator has yet to accept the node: quorate accept n1").await;
+    agent
+        .logs("an operator has yet to accept the node: quorate accept n1")
+        .await;
     agent.kill().await.unwrap();
     let uid = site.uid("n1").await;
     let before = agent.stored();
@@ -143,7 +160,14 @@ async fn a_wrong_token_and_a_name_in_use_are_reported_and_tried_again() {
         let state = format!("--state-dir={}", home.join("n1").display());
         let file = format!("--join-token-file={}", token.display());
         let server = format!("--server={}", site.servers[0]);
-        let args = ["agent", "--name=n1", "--listen=127.0.0.1:0", &state, &file, &server];
+        let args = [
+            "agent",
+            "--name=n1",
+            "--listen=127.0.0.1:0",
+            &state,
+            &file,
+            &server,
+        ];
         let mut other = crate::support::quorate::program()
             .args(args)
             .stderr(fs::File::create(home.join("log")).unwrap())
@@ -152,13 +176,20 @@ async fn a_wrong_token_and_a_name_in_use_are_reported_and_tried_again() {
             .unwrap();
         let log = eventually(SOON, "the name is in use", async || {
             let log = fs::read_to_string(home.join("log")).unwrap();
-            if log.contains("AlreadyExists") { Ok(log) } else { Err(log) }
+            if log.contains("AlreadyExists") {
+                Ok(log)
+            } else {
+                Err(log)
+            }
         })
         .await;
         other.kill().await.unwrap();
         log
     };
-    assert!(!log.contains(good.trim()) && !log.contains(rotated.trim()), "{log}");
+    assert!(
+        !log.contains(good.trim()) && !log.contains(rotated.trim()),
+        "{log}"
+    );
     assert_eq!(site.uid("n1").await, uid);
 }
 
@@ -166,7 +197,13 @@ async fn a_wrong_token_and_a_name_in_use_are_reported_and_tried_again() {
 async fn without_a_certificate_and_a_token_it_does_not_start() {
     let home = crate::identity::home();
     let state = format!("--state-dir={}", home.path().join("state").display());
-    let args = ["agent", "--name=n1", "--listen=127.0.0.1:0", "--server=https://127.0.0.1:1", &state];
+    let args = [
+        "agent",
+        "--name=n1",
+        "--listen=127.0.0.1:0",
+        "--server=https://127.0.0.1:1",
+        &state,
+    ];
     let refused = quorate(args).await.expect_code(64);
     assert!(refused.contains("give --join-token-file FILE"), "{refused}");
     let args = ["agent", "--name=n1", "--server=http://127.0.0.1:1", &state];

@@ -58,7 +58,11 @@ async fn an_operators_wish_and_another_role_replace_it_at_once() {
     site.run(&["promote", "n1", "--wait"]).await.expect_done();
     eventually(SOON, "the certificate of a manager", async || {
         let (subject, _) = read(&agent.chain());
-        if subject.ends_with("OU=quorate-manager") { Ok(()) } else { Err(subject) }
+        if subject.ends_with("OU=quorate-manager") {
+            Ok(())
+        } else {
+            Err(subject)
+        }
     })
     .await;
     agent.ready().await;
@@ -66,7 +70,11 @@ async fn an_operators_wish_and_another_role_replace_it_at_once() {
     site.run(&["demote", "n1", "--yes", "--wait"]).await.expect_done();
     eventually(SOON, "the certificate of a worker", async || {
         let (subject, _) = read(&agent.chain());
-        if subject.ends_with("OU=quorate-worker") { Ok(()) } else { Err(subject) }
+        if subject.ends_with("OU=quorate-worker") {
+            Ok(())
+        } else {
+            Err(subject)
+        }
     })
     .await;
     assert_eq!(site.uid("n1").await, uid);
@@ -85,9 +93,11 @@ async fn an_agent_that_ends_before_the_answer_takes_it_when_it_is_back() {
     let kept = std::fs::read(&key).unwrap();
     std::fs::remove_file(&key).unwrap();
     site.run(&["certificate", "rotate", "n1"]).await.expect_done();
-    eventually(SOON, "another one is requested", async || match site.record(&uid).await.state() {
-        State::Pending => Ok(()),
-        other => Err(format!("{other:?}")),
+    eventually(SOON, "another one is requested", async || {
+        match site.record(&uid).await.state() {
+            State::Pending => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
     })
     .await;
     agent.kill().await.unwrap();
@@ -99,7 +109,11 @@ async fn an_agent_that_ends_before_the_answer_takes_it_when_it_is_back() {
     assert_eq!(agent.stored()["certificate"]["key"], requested);
     eventually(SOON, "it is the one on record", async || {
         let record = site.record(&uid).await;
-        if record.chain == second || record.chain == agent.chain() { Ok(()) } else { Err(record.chain) }
+        if record.chain == second || record.chain == agent.chain() {
+            Ok(())
+        } else {
+            Err(record.chain)
+        }
     })
     .await;
 }

@@ -35,7 +35,9 @@ async fn a_removed_node_ends_its_agent_which_leaves_its_state() {
     let mut agent = site.agent("n1", &token);
     agent.ready().await;
     let (uid, stored) = (site.uid("n1").await, agent.stored());
-    site.run(&["delete", "node", "n1", "--yes", "--force"]).await.expect_done();
+    site.run(&["delete", "node", "n1", "--yes", "--force"])
+        .await
+        .expect_done();
     for _ in 0..2 {
         assert_eq!(agent.ended().await.code(), Some(4), "{}", agent.log());
         let said = format!("error: node n1 (uid {uid}) was removed from the cluster");
@@ -74,9 +76,11 @@ async fn neither_an_unknown_node_nor_silence_ends_an_agent() {
     assert_eq!(agent.stored()["uid"], uid);
 
     site.replicas[0].kill().await.unwrap();
-    eventually(SOON, "the session is gone", async || match agent.get("/readyz").await {
-        Ok(page) if page.status == 503 => Ok(()),
-        other => Err(format!("{other:?}")),
+    eventually(SOON, "the session is gone", async || {
+        match agent.get("/readyz").await {
+            Ok(page) if page.status == 503 => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
     })
     .await;
     assert_eq!(agent.get("/livez").await.unwrap().status, 200);

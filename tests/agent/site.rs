@@ -84,9 +84,16 @@ impl Site {
     /// Makes a token, and returns its file.
     pub async fn token_of(&self, args: &[&str]) -> PathBuf {
         let ca = format!("--ca-dir={}", self.ca);
-        let args: Vec<&str> = ["token"].iter().chain(args).copied().chain([ca.as_str()]).collect();
+        let args: Vec<&str> = ["token"]
+            .iter()
+            .chain(args)
+            .copied()
+            .chain([ca.as_str()])
+            .collect();
         let token = self.run(&args).await.expect_done();
-        let file = self.home().join(format!("{}.token", args[2].replace(['-', '='], "")));
+        let file = self
+            .home()
+            .join(format!("{}.token", args[2].replace(['-', '='], "")));
         fs::write(&file, token).unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
         file
@@ -174,7 +181,10 @@ impl DerefMut for TestAgent {
 impl TestAgent {
     /// Waits until its node has a certificate and a session.
     pub async fn ready(&mut self) {
-        self.0.wait_ready(SOON).await.unwrap_or_else(|error| panic!("{error}"));
+        self.0
+            .wait_ready(SOON)
+            .await
+            .unwrap_or_else(|error| panic!("{error}"));
     }
 
     fn running(&mut self) -> &mut Supervised {
@@ -235,7 +245,11 @@ impl TestAgent {
         let key = KeyPair::from_pem(&text("key")).unwrap();
         let chain = text("chain");
         let (_, public) = crate::identity::site::read(&chain);
-        assert_eq!(public, key.subject_public_key_info(), "the key is that of the certificate");
+        assert_eq!(
+            public,
+            key.subject_public_key_info(),
+            "the key is that of the certificate"
+        );
         chain
     }
 }

@@ -35,14 +35,24 @@ fn the_controllers_read_the_authorities_where_the_secret_is_mounted() {
     let deployment = object(&objects, "Deployment", "quorate");
     let pod = &deployment["spec"]["template"]["spec"];
     let container = named(&pod["containers"], "quorate");
-    let ca_dir = named(&container["env"], "QUORATE_CA_DIR")["value"].as_str().unwrap();
+    let ca_dir = named(&container["env"], "QUORATE_CA_DIR")["value"]
+        .as_str()
+        .unwrap();
     let mount = named(&container["volumeMounts"], "ca");
     // Where `quorate ca init` writes them.
     assert_eq!(mount["mountPath"], format!("{ca_dir}/current"));
     let secret = &named(&pod["volumes"], "ca")["secret"]["secretName"];
     let secret = object(&objects, "Secret", secret.as_str().unwrap());
-    let files: Vec<&str> = secret["data"].as_object().unwrap().keys().map(String::as_str).collect();
-    assert_eq!(files, ["etcd-ca.crt", "etcd-ca.key", "node-ca.crt", "node-ca.key"]);
+    let files: Vec<&str> = secret["data"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
+    assert_eq!(
+        files,
+        ["etcd-ca.crt", "etcd-ca.key", "node-ca.crt", "node-ca.key"]
+    );
     // The patch keeps the fields of the base.
     assert!(container["readinessProbe"].is_object());
     named(&container["env"], "QUORATE_NODE_ID");
@@ -55,8 +65,13 @@ fn the_port_for_agents_is_open_to_every_address_and_the_service_leads_to_it() {
     let deployment = object(&objects, "Deployment", "quorate");
     let container = named(&deployment["spec"]["template"]["spec"]["containers"], "quorate");
     let port = named(&container["ports"], "control");
-    let listen = named(&container["env"], "QUORATE_CONTROL_LISTEN")["value"].as_str().unwrap();
-    assert!(listen.ends_with(&format!(":{}", port["containerPort"])), "{listen}");
+    let listen = named(&container["env"], "QUORATE_CONTROL_LISTEN")["value"]
+        .as_str()
+        .unwrap();
+    assert!(
+        listen.ends_with(&format!(":{}", port["containerPort"])),
+        "{listen}"
+    );
     let policy = object(&objects, "NetworkPolicy", "quorate-control");
     let rule = &policy["spec"]["ingress"][0];
     assert_eq!(rule["ports"][0]["port"], port["name"]);
@@ -64,7 +79,10 @@ fn the_port_for_agents_is_open_to_every_address_and_the_service_leads_to_it() {
     let service = object(&objects, "Service", "quorate-control");
     assert_eq!(service["spec"]["ports"][0]["targetPort"], port["name"]);
     let labels = &deployment["spec"]["template"]["metadata"]["labels"];
-    for selector in [&service["spec"]["selector"], &policy["spec"]["podSelector"]["matchLabels"]] {
+    for selector in [
+        &service["spec"]["selector"],
+        &policy["spec"]["podSelector"]["matchLabels"],
+    ] {
         for (name, value) in selector.as_object().unwrap() {
             assert_eq!(&labels[name], value);
         }
@@ -72,7 +90,9 @@ fn the_port_for_agents_is_open_to_every_address_and_the_service_leads_to_it() {
 
     let workers = deploy.objects(WORKERS);
     let (_, pod) = pod_specs(&workers)[0];
-    let server = named(&pod["containers"][0]["env"], "QUORATE_SERVER")["value"].as_str().unwrap();
+    let server = named(&pod["containers"][0]["env"], "QUORATE_SERVER")["value"]
+        .as_str()
+        .unwrap();
     let spec = &service["metadata"];
     let expected = format!(
         "https://{}.{}.svc:{}",
@@ -101,10 +121,19 @@ fn an_agent_reads_every_setting_and_finds_its_files_where_they_are_on_the_node()
         let name = setting["name"].as_str().unwrap();
         assert!(known.contains(&name), "no flag reads {name}; known: {known:?}");
     }
-    let value = |name: &str| named(&container["env"], name)["value"].as_str().unwrap().to_owned();
+    let value = |name: &str| {
+        named(&container["env"], name)["value"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
     for volume in ["state", "plugins"] {
         let mounted = named(&container["volumeMounts"], volume)["mountPath"].clone();
-        assert_eq!(mounted, named(&pod["volumes"], volume)["hostPath"]["path"], "{volume}");
+        assert_eq!(
+            mounted,
+            named(&pod["volumes"], volume)["hostPath"]["path"],
+            "{volume}"
+        );
     }
     let state = named(&container["volumeMounts"], "state");
     assert_eq!(state["mountPath"], value("QUORATE_STATE_DIR"));
@@ -114,10 +143,15 @@ fn an_agent_reads_every_setting_and_finds_its_files_where_they_are_on_the_node()
         format!("{}/token", token["mountPath"].as_str().unwrap()),
         value("QUORATE_JOIN_TOKEN_FILE")
     );
-    let secret = named(&pod["volumes"], "token")["secret"]["secretName"].as_str().unwrap();
+    let secret = named(&pod["volumes"], "token")["secret"]["secretName"]
+        .as_str()
+        .unwrap();
     assert!(object(&objects, "Secret", secret)["data"]["token"].is_string());
     let listen = value("QUORATE_LISTEN");
-    assert!(listen.ends_with(&format!(":{}", container["ports"][0]["containerPort"])), "{listen}");
+    assert!(
+        listen.ends_with(&format!(":{}", container["ports"][0]["containerPort"])),
+        "{listen}"
+    );
     assert_eq!(pod["automountServiceAccountToken"], false);
     let namespace = object(&objects, "Namespace", "quorate-agents");
     assert_eq!(
@@ -142,12 +176,23 @@ fn the_unit_starts_an_agent_and_no_removed_one_again() {
     let mut words = start.split(' ').map(str::to_owned).skip(1).collect::<Vec<_>>();
     assert_eq!(words[0], "agent");
     // As the file of the environment says.
-    let server = unit.lines().find_map(|line| line.strip_prefix("#   QUORATE_SERVER="));
+    let server = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("#   QUORATE_SERVER="));
     words.push(format!("--server={}", server.unwrap()));
-    let parsed = agent().try_get_matches_from(words).unwrap_or_else(|error| panic!("{error}"));
+    let parsed = agent()
+        .try_get_matches_from(words)
+        .unwrap_or_else(|error| panic!("{error}"));
     let state = parsed.get_one::<std::path::PathBuf>("state_dir").unwrap();
-    assert_eq!(state.display().to_string(), format!("/var/lib/{}", values("StateDirectory")[0]));
-    assert!(values("RestartPreventExitStatus")[0].split(' ').any(|code| code == "4"));
+    assert_eq!(
+        state.display().to_string(),
+        format!("/var/lib/{}", values("StateDirectory")[0])
+    );
+    assert!(
+        values("RestartPreventExitStatus")[0]
+            .split(' ')
+            .any(|code| code == "4")
+    );
     assert_eq!(values("Restart"), ["always"]);
     for variable in values("Environment") {
         let (name, _) = variable.split_once('=').unwrap();

@@ -8,17 +8,25 @@ use crate::support::wait::{SOON, eventually};
 
 async fn nodes(endpoints: &str) -> String {
     let flag = format!("--etcd-endpoints={endpoints}");
-    quorate(["get", "nodes", "--no-headers", &flag]).await.expect_done()
+    quorate(["get", "nodes", "--no-headers", &flag])
+        .await
+        .expect_done()
 }
 
 /// Waits until these agents, and no others, have a ready node.
 async fn ready(endpoints: &str, names: &[&str]) {
     eventually(SOON, "the nodes are ready", async || {
         let table = nodes(endpoints).await;
-        let rows = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
+        let rows = table
+            .lines()
+            .map(|row| row.split_whitespace().collect::<Vec<_>>());
         let agents: Vec<_> = rows.filter(|row| row[0].starts_with("agent-")).collect();
         let ready = agents.iter().filter(|row| row[3] == "yes").map(|row| row[0]);
-        if agents.len() == names.len() && ready.eq(names.iter().copied()) { Ok(()) } else { Err(table) }
+        if agents.len() == names.len() && ready.eq(names.iter().copied()) {
+            Ok(())
+        } else {
+            Err(table)
+        }
     })
     .await;
 }
@@ -37,12 +45,18 @@ async fn agents_join_one_is_removed_one_is_killed_and_nothing_is_left() {
     ready(&endpoints, &["agent-1", "agent-2", "agent-3"]).await;
 
     let flag = format!("--etcd-endpoints={endpoints}");
-    quorate(["delete", "node", "agent-3", "--yes", "--force", &flag]).await.expect_done();
-    dev.wait_for("agent-3 was removed from the cluster, and has ended").await;
-    kill_process(Pid::from_raw(dev.child("--name=agent-2")).unwrap(), Signal::KILL).unwrap();
-    dev.wait_for("agent agent-2 ended (signal: 9 (SIGKILL)), and is started again").await;
-    eventually(SOON, "agent-2 runs again", async || dev.find_child("--name=agent-2").ok_or("it does not"))
+    quorate(["delete", "node", "agent-3", "--yes", "--force", &flag])
+        .await
+        .expect_done();
+    dev.wait_for("agent-3 was removed from the cluster, and has ended")
         .await;
+    kill_process(Pid::from_raw(dev.child("--name=agent-2")).unwrap(), Signal::KILL).unwrap();
+    dev.wait_for("agent agent-2 ended (signal: 9 (SIGKILL)), and is started again")
+        .await;
+    eventually(SOON, "agent-2 runs again", async || {
+        dev.find_child("--name=agent-2").ok_or("it does not")
+    })
+    .await;
     ready(&endpoints, &["agent-1", "agent-2"]).await;
     dev.signal(Signal::INT);
     assert_eq!(dev.ended().await.code(), Some(0), "{}", dev.output());
