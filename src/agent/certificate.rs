@@ -235,15 +235,15 @@ impl Keeper<'_> {
     /// Waits for the answer to the request with this key, and takes the certificate.
     async fn collect(&mut self, link: &Link, key: NodeKey) -> Result<(), Fault> {
         let mut delays = Delays::new(FIRST_DELAY, MOST_DELAY);
+        let mut client = link.client();
         let mut accepted = true;
         loop {
             let begun = Instant::now();
             let message = CertificateStatusRequest {
                 node_uid: self.uid().to_owned(),
             };
-            let asked = link.client().certificate_status(within(ANSWER_LIMIT, message));
+            let asked = client.certificate_status(within(ANSWER_LIMIT, message)).await;
             let answer = asked
-                .await
                 .map_err(|status| CallError::of(&status, self.uid()))?
                 .into_inner();
             if let Ok(chain) = NodeChain::read(&answer.chain)

@@ -216,7 +216,9 @@ async fn follow(opened: &mut Opened, uid: &str, mut show: impl FnMut(NodeView)) 
                 Err(error) => return error,
             },
             // Where the last one has not left yet, the connection hangs: another one behind it would keep nothing alive.
-            _ = every.tick() => _ = beats.try_send(SessionRequest {}),
+            _ = every.tick() => {
+                let _ = beats.try_send(SessionRequest {});
+            }
         }
     }
 }
