@@ -117,7 +117,10 @@ impl Acceptor {
 }
 
 fn count(metrics: &Metrics, result: &'static str) {
-    metrics.control_handshakes.get_or_create(&Outcome { result }).inc();
+    metrics
+        .control_handshakes
+        .get_or_create(&Outcome { result })
+        .inc();
 }
 
 async fn handshake(tls: Arc<ServerConfig>, stream: TcpStream) -> io::Result<Connection> {

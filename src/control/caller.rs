@@ -192,6 +192,9 @@ mod tests {
         let removed: Option<Removed> = grpc_status::find("quorate.v1.Removed", refused.details());
         assert_eq!(removed.unwrap().node_uid, "u");
         let gone = Caller::judge(shown(), None, false).unwrap_err();
-        assert_eq!(grpc_status::find::<Removed>("quorate.v1.Removed", gone.details()), None);
+        assert_eq!(
+            grpc_status::find::<Removed>("quorate.v1.Removed", gone.details()),
+            None
+        );
     }
 }

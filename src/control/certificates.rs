@@ -87,16 +87,14 @@ impl Requested<'_> {
 ///
 /// # Errors
 /// The refusal.
-pub async fn status(
-    site: &Site,
-    uid: &str,
-    patience: Duration,
-) -> Result<CertificateStatusResponse, Status> {
+pub async fn status(site: &Site, uid: &str, patience: Duration) -> Result<CertificateStatusResponse, Status> {
     if !is_uid(uid) {
         return Err(refusal::invalid("node_uid is not the uid of a node"));
     }
     let Ok(_waits) = site.waits.try_acquire() else {
-        return Err(refusal::exhausted(format!("{MOST_WAITING} calls wait at this moment; try again")));
+        return Err(refusal::exhausted(format!(
+            "{MOST_WAITING} calls wait at this moment; try again"
+        )));
     };
     let end = Instant::now() + patience;
     let waiting = site.wakes.wait_for(uid);
@@ -172,7 +170,11 @@ pub async fn renew(site: &Site, mut caller: Caller, request: RenewRequest) -> Re
             }
         };
         if attempts.carry_out(etcd, decision).await?.is_some() {
-            info!("node {} ({}) requests another certificate", caller.name(), caller.uid());
+            info!(
+                "node {} ({}) requests another certificate",
+                caller.name(),
+                caller.uid()
+            );
             return Ok(RenewResponse {});
         }
         caller = caller.again(&site.store).await?;

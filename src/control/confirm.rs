@@ -114,11 +114,15 @@ impl Own {
         let key = store.keys.publication(volume, caller.name());
         let read = store.etcd.get(&key).await;
         let (stored, _) = read.map_err(|error| refusal::unavailable(&error))?;
-        let none = || Status::not_found(format!("volume {volume} is not published to the node under this uid"));
+        let none = || {
+            Status::not_found(format!(
+                "volume {volume} is not published to the node under this uid"
+            ))
+        };
         let stored = stored.ok_or_else(none)?;
         let id = format!("{volume}/{}", caller.name());
-        let publication: Publication = decode(&id, &stored.value)
-            .map_err(|_| refusal::unreadable(format_args!("publication {id}")))?;
+        let publication: Publication =
+            decode(&id, &stored.value).map_err(|_| refusal::unreadable(format_args!("publication {id}")))?;
         if publication.uid() != uid || node_uid(&publication) != caller.uid() {
             return Err(none());
         }

@@ -69,9 +69,12 @@ pub async fn report(
 fn check(report: &ReportRequest) -> Result<(), Status> {
     let release = report.agent_release.as_ref();
     let release = release.ok_or_else(|| refusal::invalid("agent_release is missing"))?;
-    Release::from_proto(Some(release)).map_err(|bad| refusal::invalid(format_args!("agent_release: {bad}")))?;
+    Release::from_proto(Some(release))
+        .map_err(|bad| refusal::invalid(format_args!("agent_release: {bad}")))?;
     if report.csi.len() > MOST_PLUGINS {
-        return Err(refusal::invalid(format_args!("csi has more than {MOST_PLUGINS} plugins")));
+        return Err(refusal::invalid(format_args!(
+            "csi has more than {MOST_PLUGINS} plugins"
+        )));
     }
     let mut plugins = BTreeSet::new();
     for CsiNode { plugin, node_id, .. } in &report.csi {
@@ -84,7 +87,9 @@ fn check(report: &ReportRequest) -> Result<(), Status> {
             return Err(refusal::invalid(why));
         }
         if !plugins.insert(plugin) {
-            return Err(refusal::invalid(format_args!("plugin {plugin} occurs twice in csi")));
+            return Err(refusal::invalid(format_args!(
+                "plugin {plugin} occurs twice in csi"
+            )));
         }
     }
     Ok(())
@@ -133,9 +138,13 @@ async fn check_node_ids(store: &Store, caller: &Caller, report: &ReportRequest) 
             continue;
         };
         let taken = node.status.as_ref().map_or(&[][..], |status| &status.csi);
-        let taken = report.csi.iter().find(|csi| taken.iter().any(|other| is_same(other, csi)));
+        let taken = report
+            .csi
+            .iter()
+            .find(|csi| taken.iter().any(|other| is_same(other, csi)));
         if let Some(CsiNode { plugin, node_id, .. }) = taken.filter(|_| name != caller.name().as_str()) {
-            let why = format!("DuplicateNodeID: node {name} reports the node id {node_id} of plugin {plugin}");
+            let why =
+                format!("DuplicateNodeID: node {name} reports the node id {node_id} of plugin {plugin}");
             return Err(Status::already_exists(why));
         }
     }

@@ -51,7 +51,10 @@ pub async fn keep(ca_dir: PathBuf, etcd: &Etcd, known: &watch::Sender<Option<Arc
             Ok(Some(trust)) => {
                 if before.is_none_or(|before| before.authority != trust.authority) {
                     let name = control::server_name(trust.cluster);
-                    info!("the control port is {name}, certified by the node authority {}", trust.authority);
+                    info!(
+                        "the control port is {name}, certified by the node authority {}",
+                        trust.authority
+                    );
                 }
                 known.send_replace(Some(Arc::new(trust)));
                 None

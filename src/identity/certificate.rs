@@ -162,13 +162,25 @@ mod tests {
         let (upper, bare) = (UID.to_uppercase(), UID.replace('-', ""));
         let (braced, urn, longer) = (format!("{{{UID}}}"), format!("urn:uuid:{UID}"), format!("{UID} "));
         for uid in [&*upper, &bare, &braced, &urn, &longer, "", "n1"] {
-            assert_eq!(made(&subject(uid, "c0ffee", worker), &[name]), Err(NotOfNode), "{uid}");
+            assert_eq!(
+                made(&subject(uid, "c0ffee", worker), &[name]),
+                Err(NotOfNode),
+                "{uid}"
+            );
         }
         for cluster in ["C0FFEE", "0c0ffee", "+c0ffee", "", "coffee", "c0ffef"] {
-            assert_eq!(made(&subject(UID, cluster, worker), &[name]), Err(NotOfNode), "{cluster}");
+            assert_eq!(
+                made(&subject(UID, cluster, worker), &[name]),
+                Err(NotOfNode),
+                "{cluster}"
+            );
         }
         for unit in ["quorate-Worker", "quorate-etcd", ""] {
-            assert_eq!(made(&subject(UID, "c0ffee", unit), &[name]), Err(NotOfNode), "{unit}");
+            assert_eq!(
+                made(&subject(UID, "c0ffee", unit), &[name]),
+                Err(NotOfNode),
+                "{unit}"
+            );
         }
         for names in [
             &[][..],
@@ -178,8 +190,15 @@ mod tests {
             &["spiffe://c0ffee/node/n1/"],
             &["SPIFFE://c0ffee/node/n1"],
         ] {
-            assert_eq!(made(&subject(UID, "c0ffee", worker), names), Err(NotOfNode), "{names:?}");
+            assert_eq!(
+                made(&subject(UID, "c0ffee", worker), names),
+                Err(NotOfNode),
+                "{names:?}"
+            );
         }
-        assert_eq!(made(&subject(UID, "c0ffee", worker)[..2], &[name]), Err(NotOfNode));
+        assert_eq!(
+            made(&subject(UID, "c0ffee", worker)[..2], &[name]),
+            Err(NotOfNode)
+        );
     }
 }

@@ -47,7 +47,10 @@ async fn a_request_waits_for_a_leader_and_is_answered_through_every_replica() {
     let site = Site::start().await;
     let token = site.token(&["--role", "worker"]).await;
     // Neither can sign: the key is away.
-    let (file, away) = (format!("{}/current/node-ca.key", site.ca), site.path("node-ca.key"));
+    let (file, away) = (
+        format!("{}/current/node-ca.key", site.ca),
+        site.path("node-ca.key"),
+    );
     let Replicas(mut replicas) = site.launch().start_all(&["c1", "c2"]);
     let mut clients = Vec::new();
     for replica in &mut replicas {
@@ -56,7 +59,9 @@ async fn a_request_waits_for_a_leader_and_is_answered_through_every_replica() {
     std::fs::rename(&file, &away).unwrap();
     // Each has noticed by then that it cannot sign; the control port serves on.
     for replica in &mut replicas {
-        replica.wait_for_log("the control port gets no new certificate").await;
+        replica
+            .wait_for_log("the control port gets no new certificate")
+            .await;
     }
     let uid = Key::new().join(&mut clients[0], "n1", &token).await.unwrap();
     let waits = status_within(&mut clients[1], &uid, Duration::from_secs(1)).await;

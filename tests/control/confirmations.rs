@@ -87,9 +87,19 @@ async fn a_node_confirms_its_own_publication_and_from_one_state_alone() {
     assert_eq!(stored(&site, &key).await, before);
     unpublished(&mut own, "p-n1").await.unwrap();
     let mut expected = before;
-    expected.status.as_mut().unwrap().set_state(State::PendingUnpublish);
-    assert_eq!(stored(&site, &key).await, expected, "a request to publish it again stays");
-    unpublished(&mut own, "p-n1").await.expect("the reply may have been lost");
+    expected
+        .status
+        .as_mut()
+        .unwrap()
+        .set_state(State::PendingUnpublish);
+    assert_eq!(
+        stored(&site, &key).await,
+        expected,
+        "a request to publish it again stays"
+    );
+    unpublished(&mut own, "p-n1")
+        .await
+        .expect("the reply may have been lost");
     // One of a former node of the name is another one.
     let key = publish(&site, "n1", "former", State::PendingNodeUnpublish).await;
     let refused = unpublished(&mut own, "p-n1").await.unwrap_err();
@@ -116,7 +126,11 @@ async fn a_node_confirms_what_it_has_expanded_up_to_the_capacity_of_the_volume()
     let mut own = site.client_of(&mut replica, &node).await;
     let key = publish(&site, "n1", &node.uid, State::Published).await;
     let refused = expanded(&mut own, "p-n1", 1).await.unwrap_err();
-    assert_eq!(refused.code(), Code::NotFound, "there is no such volume: {refused}");
+    assert_eq!(
+        refused.code(),
+        Code::NotFound,
+        "there is no such volume: {refused}"
+    );
     let volume = Volume {
         metadata: Some(Metadata {
             name: "data".to_owned(),

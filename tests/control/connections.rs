@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -13,7 +14,6 @@ use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{
     ClientConfig, HandshakeKind, ProtocolVersion, RootCertStore, SupportedProtocolVersion,
 };
-use tokio::time::timeout;
 use tonic::Code;
 
 use super::site::{Key, Site, control_address, report};
@@ -54,7 +54,10 @@ async fn the_port_speaks_tls_1_3_alone_under_one_name_and_resumes_no_connection(
     for _ in 0..2 {
         let mut stream = handshake(&mut replica, &both, &name).await.unwrap();
         // Whatever the server sends after the handshake, a ticket to resume by among it, is read with its first frame.
-        stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+        stream
+            .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+            .await
+            .unwrap();
         stream.read_u8().await.unwrap();
         let (_, session) = stream.get_ref();
         assert_eq!(session.protocol_version(), Some(ProtocolVersion::TLSv1_3));
@@ -88,10 +91,14 @@ async fn connections_that_never_finish_their_handshake_delay_no_other_and_are_cl
     let last = hanging.last_mut().unwrap();
     let ended = timeout(SOON, last.read_u8()).await.expect("it is closed as well");
     assert!(ended.is_err());
-    let made_way = replica.metric("quorate_control_handshakes_total{result=\"made_way\"}").await;
+    let made_way = replica
+        .metric("quorate_control_handshakes_total{result=\"made_way\"}")
+        .await;
     assert!(made_way >= 1.0, "{made_way}");
     eventually(SOON, "the others have timed out", async || {
-        let late = replica.metric("quorate_control_handshakes_total{result=\"timed_out\"}").await;
+        let late = replica
+            .metric("quorate_control_handshakes_total{result=\"timed_out\"}")
+            .await;
         if late >= 1.0 { Ok(()) } else { Err(late) }
     })
     .await;
@@ -107,12 +114,16 @@ async fn what_is_no_tls_and_what_is_no_grpc_harms_no_other() {
     plain.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     let mut rest = Vec::new();
     // An alert, or nothing.
-    let _ = timeout(SOON, plain.read_to_end(&mut rest)).await.expect("it is closed");
+    let _ = timeout(SOON, plain.read_to_end(&mut rest))
+        .await
+        .expect("it is closed");
     assert!(rest.len() < 100, "{rest:?}");
     let both = config(&site, &[&TLS13]);
     let mut garbage = handshake(&mut replica, &both, &site.server_name()).await.unwrap();
     garbage.write_all(&[0xff; 1000]).await.unwrap();
-    let _ = timeout(SOON, garbage.read_to_end(&mut rest)).await.expect("it is closed");
+    let _ = timeout(SOON, garbage.read_to_end(&mut rest))
+        .await
+        .expect("it is closed");
     let refused = report(&mut client, 1, &[]).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
 }
@@ -146,7 +157,10 @@ async fn without_authorities_there_is_no_control_port_and_an_address_in_use_is_n
     let mut refused = launch.start("c1");
     assert_eq!(refused.ended().await.code(), Some(1));
     let log = refused.log();
-    assert!(log.contains(&format!("cannot listen on {address} for the control API")), "{log}");
+    assert!(
+        log.contains(&format!("cannot listen on {address} for the control API")),
+        "{log}"
+    );
     assert!(log.contains("--control-listen"), "{log}");
     let without = crate::support::quorate::Launch::on(&site.etcd);
     let mut without = without.flag(format!("--control-listen={address}")).start("c2");

@@ -77,7 +77,11 @@ async fn said(site: &Site, replica: &mut TestReplica, identity: Identity) -> (Co
     match report(&mut client, 1, &[]).await {
         Ok(()) => (Code::Ok, String::new()),
         Err(refused) => {
-            assert_eq!(removed_uid(&refused), None, "no agent may take this for its removal");
+            assert_eq!(
+                removed_uid(&refused),
+                None,
+                "no agent may take this for its removal"
+            );
             (refused.code(), refused.message().to_owned())
         }
     }
@@ -93,7 +97,11 @@ async fn a_certificate_that_the_authority_would_not_have_written_opens_nothing()
     let node = site.member(&mut joining, "n1", &token).await;
     let like = || Forged::like(&site, &node);
     let (genuine, _) = said(&site, &mut replica, like().genuine(&site)).await;
-    assert_eq!(genuine, Code::Ok, "what follows differs in one part from a genuine one");
+    assert_eq!(
+        genuine,
+        Code::Ok,
+        "what follows differs in one part from a genuine one"
+    );
     let (upper, bare) = (node.uid.to_uppercase(), node.uid.replace('-', ""));
     let mut two_names = like();
     two_names.names.push(two_names.names[0].clone());
@@ -104,9 +112,21 @@ async fn a_certificate_that_the_authority_would_not_have_written_opens_nothing()
     let (mut expired, mut early) = (like(), like());
     (expired.years, early.years) = ((2019, 2020), (2080, 2090));
     for (forged, code, expected) in [
-        (like().with(&DnType::CommonName, upper), Code::PermissionDenied, "not one of a node"),
-        (like().with(&DnType::CommonName, bare), Code::PermissionDenied, "not one of a node"),
-        (like().with(&DnType::CommonName, "n1"), Code::PermissionDenied, "not one of a node"),
+        (
+            like().with(&DnType::CommonName, upper),
+            Code::PermissionDenied,
+            "not one of a node",
+        ),
+        (
+            like().with(&DnType::CommonName, bare),
+            Code::PermissionDenied,
+            "not one of a node",
+        ),
+        (
+            like().with(&DnType::CommonName, "n1"),
+            Code::PermissionDenied,
+            "not one of a node",
+        ),
         (
             like().with(&DnType::CommonName, "0b3a2f0e-55a6-4a3e-9d0c-2f6f4d1c9b11"),
             Code::NotFound,
@@ -144,12 +164,17 @@ async fn a_certificate_of_another_authority_opens_nothing() {
     let forged = Forged::like(&site, &node);
     let other = site.path("other");
     quorate(["ca", "init", "-o", &other]).await.expect_done();
-    let file = |directory: &str, name: &str| std::fs::read_to_string(format!("{directory}/current/{name}")).unwrap();
+    let file =
+        |directory: &str, name: &str| std::fs::read_to_string(format!("{directory}/current/{name}")).unwrap();
     for (directory, authority) in [(&other, "node-ca"), (&site.ca, "etcd-ca")] {
         let certificate = file(directory, &format!("{authority}.crt"));
         let key = file(directory, &format!("{authority}.key"));
         let answer = said(&site, &mut replica, forged.signed_by(&certificate, &key)).await;
-        assert_eq!(answer.0, Code::PermissionDenied, "{directory} {authority}: {answer:?}");
+        assert_eq!(
+            answer.0,
+            Code::PermissionDenied,
+            "{directory} {authority}: {answer:?}"
+        );
         assert!(answer.1.contains("not one of the node authority"), "{answer:?}");
     }
 }
@@ -160,7 +185,15 @@ async fn the_certificates_of_servers_and_of_clients_of_etcd_open_nothing() {
     let site = Site::start().await;
     let mut replica = site.replica().await;
     let directory = site.path("client");
-    let issue = ["ca", "issue", "etcd-client", "--ca-dir", &site.ca, "-o", &directory];
+    let issue = [
+        "ca",
+        "issue",
+        "etcd-client",
+        "--ca-dir",
+        &site.ca,
+        "-o",
+        &directory,
+    ];
     quorate(issue).await.expect_done();
     let mut files: Vec<_> = std::fs::read_dir(&directory)
         .unwrap()

@@ -131,7 +131,10 @@ async fn a_name_in_use_is_refused_to_every_other_key() {
     site.add_node("n2").await;
     let refused = first.key.join(&mut client, "n2", &token).await.unwrap_err();
     assert_eq!(refused.code(), Code::AlreadyExists, "{refused}");
-    assert_eq!((site.node("n1").await, site.record(&first.uid).await), (node, record));
+    assert_eq!(
+        (site.node("n1").await, site.record(&first.uid).await),
+        (node, record)
+    );
 }
 
 #[tokio::test]
@@ -165,12 +168,20 @@ async fn an_agent_takes_over_a_node_with_the_token_of_that_node_once() {
     let mut client = site.client(&mut replica).await;
     let key = Key::new();
     let other = key.join(&mut client, "n2", &token).await.unwrap_err();
-    assert_eq!(other.code(), Code::InvalidArgument, "it is for another node: {other}");
+    assert_eq!(
+        other.code(),
+        Code::InvalidArgument,
+        "it is for another node: {other}"
+    );
     let refused = key.join(&mut client, "n1", &worker).await.unwrap_err();
     assert_eq!(refused.code(), Code::AlreadyExists);
     assert_eq!(key.join(&mut client, "n1", &token).await.unwrap(), uid);
     assert_eq!(status(&mut client, &uid).await.unwrap().state(), State::Issued);
-    assert_eq!(key.join(&mut client, "n1", &token).await.unwrap(), uid, "its reply was lost");
+    assert_eq!(
+        key.join(&mut client, "n1", &token).await.unwrap(),
+        uid,
+        "its reply was lost"
+    );
     let used = Key::new().join(&mut client, "n1", &token).await.unwrap_err();
     assert_eq!(used.code(), Code::InvalidArgument, "{used}");
     // The next one, for an agent that has lost its key.
@@ -214,7 +225,10 @@ async fn a_node_waits_for_the_operator_where_joins_are_approved() {
     let mut client = site.client(&mut replica).await;
     let key = Key::new();
     let uid = key.join(&mut client, "n1", &token).await.unwrap();
-    assert_eq!(site.node("n1").await.spec.unwrap().membership(), Membership::Pending);
+    assert_eq!(
+        site.node("n1").await.spec.unwrap().membership(),
+        Membership::Pending
+    );
     let waits = status_within(&mut client, &uid, Duration::from_secs(2)).await;
     let waits = waits.expect("it answers before the deadline of the call");
     assert_eq!((waits.state(), waits.membership_pending), (State::Pending, true));
@@ -223,7 +237,10 @@ async fn a_node_waits_for_the_operator_where_joins_are_approved() {
     let accepting = async { site.run(&["accept", "n1"]).await.expect_done() };
     let (answer, _) = tokio::join!(waiting, accepting);
     let answer = answer.unwrap();
-    assert_eq!((answer.state(), answer.membership_pending), (State::Issued, false));
+    assert_eq!(
+        (answer.state(), answer.membership_pending),
+        (State::Issued, false)
+    );
 }
 
 /// A worker is no replica, whatever its name.

@@ -6,7 +6,7 @@ use tonic::{Code, Status};
 
 use super::site::{Client, Key, Site, removed_uid, renew, report, status};
 use crate::support::proxy::{Network, Proxy};
-use crate::support::quorate::{TestReplica, Replicas};
+use crate::support::quorate::{Replicas, TestReplica};
 use crate::support::wait::{SOON, eventually, same};
 
 /// Calls everything that only a node may call; the refusals.
@@ -111,8 +111,10 @@ async fn a_node_that_is_no_longer_accepted_is_refused_and_accepted_again_at_once
     let node = site.member(&mut client, "n1", &token).await;
     let mut own = site.client_of(&mut replica, &node).await;
     let set = async |membership| {
-        site.change("n1", |node| node.spec.get_or_insert_default().set_membership(membership))
-            .await;
+        site.change("n1", |node| {
+            node.spec.get_or_insert_default().set_membership(membership)
+        })
+        .await;
     };
     set(Membership::Pending).await;
     for refused in refusals(&mut own).await {

@@ -123,7 +123,9 @@ async fn describe(channel: &Channel) -> Described {
 impl Described {
     fn field<'d>(&'d self, message: &str, name: &str) -> &'d FieldDescriptorProto {
         let mut fields = self.messages[message].field.iter();
-        fields.find(|field| field.name() == name).unwrap_or_else(|| panic!("{message} has no {name}"))
+        fields
+            .find(|field| field.name() == name)
+            .unwrap_or_else(|| panic!("{message} has no {name}"))
     }
 
     fn request(&self, method: &str, values: &[(&str, Value)]) -> Vec<u8> {
@@ -146,9 +148,17 @@ impl Described {
     }
 
     /// Calls a method; the bytes of the answer.
-    async fn call(&self, channel: &Channel, method: &str, values: &[(&str, Value)]) -> Result<Vec<u8>, Status> {
+    async fn call(
+        &self,
+        channel: &Channel,
+        method: &str,
+        values: &[(&str, Value)],
+    ) -> Result<Vec<u8>, Status> {
         let mut client = Grpc::new(channel.clone());
-        client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+        client
+            .ready()
+            .await
+            .map_err(|error| Status::unavailable(error.to_string()))?;
         let path = PathAndQuery::try_from(format!("/{SERVICE}/{method}")).unwrap();
         let mut request = Request::new(self.request(method, values));
         request.set_timeout(SOON);
@@ -219,28 +229,44 @@ async fn a_client_that_knows_the_api_by_reflection_alone_joins_and_meets_each_co
         ]
     };
     let key = Key::new();
-    let joined = api.call(&channel, "Join", &join("n1", &token, &key)).await.unwrap();
+    let joined = api
+        .call(&channel, "Join", &join("n1", &token, &key))
+        .await
+        .unwrap();
     let uid = api.text("Join", &joined, "node_uid");
     assert_eq!(uid, site.node("n1").await.metadata.unwrap().uid);
     let status = async |uid: &str| {
-        api.call(&channel, "CertificateStatus", &[("node_uid", text(uid))]).await
+        api.call(&channel, "CertificateStatus", &[("node_uid", text(uid))])
+            .await
     };
     let issued = status(&uid).await.unwrap();
     let chain = b"-----BEGIN CERTIFICATE-----";
     assert!(issued.windows(chain.len()).any(|part| part == chain));
 
-    expect_code(api.call(&channel, "Join", &join("n1", "x", &key)).await, Code::InvalidArgument);
+    expect_code(
+        api.call(&channel, "Join", &join("n1", "x", &key)).await,
+        Code::InvalidArgument,
+    );
     expect_code(api.call(&channel, "Join", &[]).await, Code::InvalidArgument);
     let other = Key::new();
-    expect_code(api.call(&channel, "Join", &join("n1", &token, &other)).await, Code::AlreadyExists);
+    expect_code(
+        api.call(&channel, "Join", &join("n1", &token, &other)).await,
+        Code::AlreadyExists,
+    );
     let unknown = "0b3a2f0e-55a6-4a3e-9d0c-2f6f4d1c9b11";
     expect_code(status(unknown).await, Code::NotFound);
     let unpublished = [("volume", text("data")), ("publication_uid", text("u"))];
     for (method, values) in [
-        ("Renew", &[("csr", Value::Bytes(key.csr.clone())), ("role", Value::Number(1))][..]),
+        (
+            "Renew",
+            &[("csr", Value::Bytes(key.csr.clone())), ("role", Value::Number(1))][..],
+        ),
         ("Report", &[]),
         ("ConfirmUnpublished", &unpublished),
-        ("ConfirmExpanded", &[("volume", text("data")), ("capacity_bytes", Value::Number(1))]),
+        (
+            "ConfirmExpanded",
+            &[("volume", text("data")), ("capacity_bytes", Value::Number(1))],
+        ),
     ] {
         expect_code(api.call(&channel, method, values).await, Code::PermissionDenied);
     }
@@ -248,7 +274,10 @@ async fn a_client_that_knows_the_api_by_reflection_alone_joins_and_meets_each_co
     expect_code(status(&uid).await, Code::PermissionDenied);
     proxy.set(Network::Resets);
     expect_code(status(&uid).await, Code::Unavailable);
-    expect_code(api.call(&channel, "Join", &join("n2", &token, &key)).await, Code::Unavailable);
+    expect_code(
+        api.call(&channel, "Join", &join("n2", &token, &key)).await,
+        Code::Unavailable,
+    );
     for (method, code) in [
         ("Join", "AlreadyExists"),
         ("CertificateStatus", "NotFound"),
@@ -279,7 +308,10 @@ async fn the_health_service_follows_whether_etcd_can_be_asked() {
                 service: service.to_owned(),
             };
             let answer = client.clone().check(request).await;
-            same(answer.map_err(|error| error.to_string())?.into_inner().status(), wanted)
+            same(
+                answer.map_err(|error| error.to_string())?.into_inner().status(),
+                wanted,
+            )
         })
         .await;
     };

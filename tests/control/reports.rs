@@ -22,13 +22,21 @@ async fn a_report_writes_its_two_fields_and_nothing_where_nothing_changes() {
     let node = site.member(&mut client, "n1", &token).await;
     let mut own = site.client_of(&mut replica, &node).await;
     let before = site.node("n1").await;
-    report(&mut own, 1, &[("p1", "csi-1"), ("p2", "csi-1")]).await.unwrap();
+    report(&mut own, 1, &[("p1", "csi-1"), ("p2", "csi-1")])
+        .await
+        .unwrap();
     let status = site.node("n1").await.status.unwrap();
     assert_eq!(status.agent_release.unwrap().major, 1);
-    let ids: Vec<_> = status.csi.iter().map(|csi| (&*csi.plugin, &*csi.node_id)).collect();
+    let ids: Vec<_> = status
+        .csi
+        .iter()
+        .map(|csi| (&*csi.plugin, &*csi.node_id))
+        .collect();
     assert_eq!(ids, [("p1", "csi-1"), ("p2", "csi-1")]);
     let written = revision(&site, "n1").await;
-    report(&mut own, 1, &[("p1", "csi-1"), ("p2", "csi-1")]).await.unwrap();
+    report(&mut own, 1, &[("p1", "csi-1"), ("p2", "csi-1")])
+        .await
+        .unwrap();
     assert_eq!(revision(&site, "n1").await, written, "it says that already");
     report(&mut own, 1, &[]).await.unwrap();
     let mut after = site.node("n1").await;
@@ -48,7 +56,10 @@ async fn a_release_that_an_agent_reports_moves_neither_the_gate_nor_the_election
         report(&mut own, major, &[]).await.unwrap();
         let status = site.node("n1").await.status.unwrap();
         assert_eq!(status.agent_release.unwrap().major, major);
-        assert_eq!((status.release, status.controller, status.role()), (None, false, Role::Worker));
+        assert_eq!(
+            (status.release, status.controller, status.role()),
+            (None, false, Role::Worker)
+        );
         assert!(replica.leads().await);
         assert_eq!(replica.metric("quorate_election_yields").await, 0.0);
     }
@@ -66,11 +77,15 @@ async fn the_csi_node_id_of_another_node_is_refused() {
     let mut second = site.client_of(&mut replica, &second).await;
     report(&mut first, 1, &[("p", "csi-1")]).await.unwrap();
     let before = revision(&site, "n2").await;
-    let refused = report(&mut second, 1, &[("other", "csi-2"), ("p", "csi-1")]).await.unwrap_err();
+    let refused = report(&mut second, 1, &[("other", "csi-2"), ("p", "csi-1")])
+        .await
+        .unwrap_err();
     assert_eq!(refused.code(), Code::AlreadyExists, "{refused}");
     assert!(refused.message().contains("DuplicateNodeID"), "{refused}");
     assert_eq!(revision(&site, "n2").await, before);
-    report(&mut second, 1, &[("p", "csi-2"), ("other", "csi-1")]).await.unwrap();
+    report(&mut second, 1, &[("p", "csi-2"), ("other", "csi-1")])
+        .await
+        .unwrap();
     // The former holder has given it up.
     report(&mut first, 1, &[]).await.unwrap();
     report(&mut second, 1, &[("p", "csi-1")]).await.unwrap();
@@ -112,10 +127,7 @@ async fn a_report_that_is_malformed_is_refused_whole() {
         minor: 0,
         patch: 0,
     };
-    let negative = Release {
-        major: -1,
-        ..release
-    };
+    let negative = Release { major: -1, ..release };
     let csi = |plugin: &str, node_id: &str| CsiNode {
         plugin: plugin.to_owned(),
         node_id: node_id.to_owned(),

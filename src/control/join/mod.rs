@@ -44,7 +44,9 @@ struct Joining {
 /// The refusal.
 pub async fn join(site: &Site, request: NodeJoinRequest) -> Result<NodeJoinResponse, Status> {
     let Ok(_in_flight) = site.joins.try_acquire() else {
-        return Err(refusal::exhausted(format!("{MOST_IN_FLIGHT} nodes join at this moment; try again")));
+        return Err(refusal::exhausted(format!(
+            "{MOST_IN_FLIGHT} nodes join at this moment; try again"
+        )));
     };
     let joining = read(request)?;
     let new_uid = uuid::Uuid::new_v4().to_string();
@@ -58,7 +60,9 @@ pub async fn join(site: &Site, request: NodeJoinRequest) -> Result<NodeJoinRespo
         if matches!(step, Step::Create(_)) && !is_counted {
             is_counted = site.may_add_node(Instant::now());
             if !is_counted {
-                return Err(refusal::exhausted(format!("{MOST_NEW} nodes have joined in this second; try again")));
+                return Err(refusal::exhausted(format!(
+                    "{MOST_NEW} nodes have joined in this second; try again"
+                )));
             }
         }
         let decision = seen.decide(&joining, step, &new_uid, site);
@@ -76,7 +80,10 @@ fn report(site: &Site, name: &Name, step: Step, uid: &str) {
     match step {
         Step::Create(role) => {
             site.store.etcd.metrics().nodes_joined.inc();
-            info!("node {name} ({uid}) has joined as a {}", node::role_word(role.into()));
+            info!(
+                "node {name} ({uid}) has joined as a {}",
+                node::role_word(role.into())
+            );
         }
         Step::TakeOver => {
             site.store.etcd.metrics().nodes_joined.inc();
@@ -108,7 +115,11 @@ struct Seen {
 
 async fn observe(store: &Store, joining: &Joining) -> Result<Seen, Status> {
     let Store { etcd, keys } = store;
-    let joiners = [Joiner::Worker, Joiner::Manager, Joiner::Node(joining.name.clone())];
+    let joiners = [
+        Joiner::Worker,
+        Joiner::Manager,
+        Joiner::Node(joining.name.clone()),
+    ];
     let [worker, manager, own] = joiners.each_ref().map(|joiner| keys.join_token(joiner));
     let key = keys.node(&joining.name);
     let read = etcd.get_each([&worker, &manager, &own, &key]).await;
@@ -170,9 +181,7 @@ impl Seen {
         match (step, self.node) {
             (Step::Create(role), _) => {
                 let node = site.new_node(Metadata::new(name, new_uid, now), role);
-                let txn = txn
-                    .when_absent(&node_key)
-                    .put(&node_key, node.encode_to_vec());
+                let txn = txn.when_absent(&node_key).put(&node_key, node.encode_to_vec());
                 let txn = request(new_uid, role.into()).record(txn, keys, None, now);
                 Decision::Write(txn, new_uid.to_owned())
             }

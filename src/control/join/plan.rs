@@ -32,10 +32,14 @@ pub enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// The token is not one of those in force.
-    #[error("the token lets in no node here: it was rotated or used, is for another node, or of another cluster")]
+    #[error(
+        "the token lets in no node here: it was rotated or used, is for another node, or of another cluster"
+    )]
     WrongToken,
     /// Another node has the name.
-    #[error("another node has this name; with the token of that node (quorate token create --node NAME) an agent takes it over")]
+    #[error(
+        "another node has this name; with the token of that node (quorate token create --node NAME) an agent takes it over"
+    )]
     NameInUse,
 }
 
@@ -106,7 +110,11 @@ mod tests {
         let joiner = Joiner::Node("n1".parse().unwrap());
         for is_key_on_record in [false, true] {
             let step = plan(&found(Some(&joiner), Some("u"), is_key_on_record));
-            assert_eq!(step, Ok(Step::TakeOver), "a new request, whatever the last one was");
+            assert_eq!(
+                step,
+                Ok(Step::TakeOver),
+                "a new request, whatever the last one was"
+            );
         }
         let later = plan(&found(Some(&joiner), Some("other"), false));
         assert_eq!(later, Err(Refused::WrongToken));

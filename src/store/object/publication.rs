@@ -47,10 +47,7 @@ pub fn state(publication: &Publication) -> State {
 
 /// Whether the node has the volume, so that the node can confirm what it has done there.
 pub fn is_on_node(publication: &Publication) -> bool {
-    matches!(
-        state(publication),
-        State::Published | State::PendingNodeUnpublish
-    )
+    matches!(state(publication), State::Published | State::PendingNodeUnpublish)
 }
 
 /// The node id that the volume was published with, or that a call may have used.
