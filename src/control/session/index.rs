@@ -3,7 +3,7 @@
 //! Records of publications and volumes are kept encoded, which is small, and decoded when a session is shown them.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use prost::Message as _;
 
@@ -42,15 +42,6 @@ impl Part {
     }
 }
 
-/// The session that `/alive/<name>` names.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Held {
-    /// Empty if the value cannot be read.
-    pub session_id: String,
-    /// When the key was last written.
-    pub revision: Revision,
-}
-
 /// Which nodes a step of following concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Affected {
@@ -65,12 +56,14 @@ pub enum Affected {
 pub struct Index {
     keys: Keys,
     synced: [Synced; Part::ALL.len()],
-    alive: HashMap<Name, Held>,
+    /// The ids of the sessions that `/alive/<name>` names; empty for one that cannot be read.
+    alive: HashMap<Name, String>,
     /// `None` for one that cannot be read.
     nodes: HashMap<Name, Option<SeenNode>>,
     /// By the uid of the node, with its name.
     certificates: HashMap<Box<str>, (Option<Name>, State)>,
-    removed: HashMap<Box<str>, Option<Name>>,
+    /// By uid.
+    removed: HashSet<Box<str>>,
     /// By node and volume.
     publications: HashMap<Name, BTreeMap<Name, Box<[u8]>>>,
     volumes: HashMap<Name, Box<[u8]>>,
@@ -87,7 +80,7 @@ impl Index {
             alive: HashMap::new(),
             nodes: HashMap::new(),
             certificates: HashMap::new(),
-            removed: HashMap::new(),
+            removed: HashSet::new(),
             publications: HashMap::new(),
             volumes: HashMap::new(),
             nodes_of: HashMap::new(),
@@ -122,9 +115,9 @@ impl Index {
         self.synced.iter().all(Synced::is_complete)
     }
 
-    /// The session of a node.
-    pub fn held(&self, name: &Name) -> Option<&Held> {
-        self.alive.get(name)
+    /// The id of the session of a node; empty if that cannot be read.
+    pub fn session_id(&self, name: &Name) -> Option<&str> {
+        self.alive.get(name).map(String::as_str)
     }
 
     /// A node: `None` if there is none of this name, `Some(None)` if it cannot be read.
@@ -134,7 +127,7 @@ impl Index {
 
     /// Whether this uid is recorded as removed.
     pub fn is_removed(&self, uid: &str) -> bool {
-        self.removed.contains_key(uid)
+        self.removed.contains(uid)
     }
 
     /// What the node of this name and uid is shown; `None` if it cannot be read.
@@ -240,11 +233,7 @@ impl Indexed for Feed<'_> {
         match key {
             Key::Alive(name) => {
                 let session = NodeSession::decode(&*kv.value).unwrap_or_default();
-                let held = Held {
-                    session_id: session.session_id,
-                    revision: kv.mod_revision,
-                };
-                self.index.alive.insert(name.clone(), held);
+                self.index.alive.insert(name.clone(), session.session_id);
                 self.affect(Some(name));
             }
             Key::Node(name) => {
@@ -263,9 +252,8 @@ impl Indexed for Feed<'_> {
             }
             Key::Removed(uid) => {
                 let record = RemovedNode::decode(&*kv.value).unwrap_or_default();
-                let node = parsed(record.name);
-                self.index.removed.insert(uid, node.clone());
-                self.affect(node);
+                self.index.removed.insert(uid);
+                self.affect(parsed(record.name));
             }
             Key::Publication(volume, node) => {
                 self.index.publish(volume, node.clone(), kv.value);
@@ -320,7 +308,7 @@ impl Indexed for Feed<'_> {
                 });
                 let nodes = index.nodes.keys().map(|name| keys.node(name));
                 let certificates = index.certificates.keys().map(|uid| keys.certificate(uid));
-                let removed = index.removed.keys().map(|uid| keys.removed(uid));
+                let removed = index.removed.iter().map(|uid| keys.removed(uid));
                 Box::new(publications.chain(nodes).chain(certificates).chain(removed))
             }
         };

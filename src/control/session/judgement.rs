@@ -61,9 +61,9 @@ pub fn judge(index: &Index, session: &Facts) -> Option<Verdict> {
     if !index.shows(Part::Alive, session.held_at) {
         return None;
     }
-    match index.held(&session.name) {
+    match index.session_id(&session.name) {
         None => Some(Verdict::Lapsed),
-        Some(held) if held.session_id != session.id => Some(Verdict::Superseded),
+        Some(id) if id != session.id => Some(Verdict::Superseded),
         Some(_) => None,
     }
 }

@@ -215,15 +215,17 @@ where
         if Timestamp::now() >= self.caller.valid_until() {
             return Err(Ending::Certificate);
         }
+        let now = Instant::now();
+        let is_due = open.secrets_at.is_some_and(|at| at <= now);
+        if is_due {
+            open.secrets_at = Some(now + SECRETS_AGAIN);
+        }
         let Some(shown) = self.sessions.look(&open.facts)? else {
             return Ok(None);
         };
-        let (digest, now) = (shown.digest(), Instant::now());
-        let lacked = open
-            .sent
-            .filter(|(sent, _)| *sent == digest)
-            .map(|(_, lacked)| lacked);
-        let is_due = open.secrets_at.is_some_and(|at| at <= now);
+        let digest = shown.digest();
+        let sent = open.sent.filter(|(sent, _)| *sent == digest);
+        let lacked = sent.map(|(_, lacked)| lacked);
         if lacked.is_some() && !is_due {
             return Ok(None);
         }

@@ -234,7 +234,7 @@ fn what_a_later_list_leaves_out_is_gone() {
     index.take_in(Part::Records, Update::Listed(Revision(30)));
     list(&mut index, Part::Alive, Vec::new(), 30);
     list(&mut index, Part::Volumes, Vec::new(), 30);
-    let left = (index.held(&name("n1")), index.node(&name("n1")));
+    let left = (index.session_id(&name("n1")), index.node(&name("n1")));
     assert_eq!(left, (None, None));
     assert!(!index.is_removed("u9"));
     let empty = index.publications.is_empty() && index.nodes_of.is_empty() && index.volumes.is_empty();
@@ -247,7 +247,7 @@ fn an_unreadable_node_is_no_missing_one_and_an_unreadable_session_is_another_one
     let alive = kv(keys().alive(&name("n1")), vec![0xff], 4);
     let index = listed(vec![alive], vec![garbage]);
     assert_eq!(index.node(&name("n1")), Some(None));
-    assert_eq!(index.held(&name("n1")).unwrap().session_id, "");
+    assert_eq!(index.session_id(&name("n1")), Some(""));
 }
 
 #[test]
