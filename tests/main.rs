@@ -6,6 +6,7 @@
     reason = "a failed expectation fails the test, which is its purpose"
 )]
 
+mod agent_volumes;
 mod csi;
 mod deallocation;
 mod deploy;

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+use super::Settings;
 use super::files::{self, Files};
 use super::mounts::{At, Mounts};
 use super::operation::{After, Ended, Failure, Named, Operation, secrets, volume_on_node};
@@ -21,7 +22,6 @@ use super::paths::Paths;
 use super::plan::{Decision, Done, FOREIGN, Observed, Seen, Step, Wait, plan};
 use super::plugins::{self, Plugin, Session};
 use super::states::{self, State};
-use super::Settings;
 use crate::agent::ViewReceiver;
 use crate::agent::confirm::Confirm;
 use crate::metrics::Metrics;
@@ -138,8 +138,9 @@ impl<C: Confirm> Keeper<C> {
         let Some(view) = view else { return };
         let before = self.view.replace(view.clone());
         let before = before.iter().flat_map(|view| &view.publications);
-        let before: BTreeMap<&str, &NodePublication> =
-            before.map(|publication| (publication.volume.as_str(), publication)).collect();
+        let before: BTreeMap<&str, &NodePublication> = before
+            .map(|publication| (publication.volume.as_str(), publication))
+            .collect();
         let mut known = std::mem::take(&mut self.volumes);
         for (at, publication) in view.publications.iter().enumerate() {
             if publication.instruction() == Instruction::None {
@@ -239,9 +240,14 @@ impl<C: Confirm> Keeper<C> {
         let (Some(mounts), Some(_)) = (&self.mounts, &self.view) else {
             return;
         };
-        let used = self.volumes.values().flat_map(|volume| [&volume.paths.staging, &volume.paths.target]);
+        let used = self
+            .volumes
+            .values()
+            .flat_map(|volume| [&volume.paths.staging, &volume.paths.target]);
         let used: HashSet<&Path> = used.map(PathBuf::as_path).collect();
-        let found = mounts.below(&self.files.layout().mounts()).map(|mount| &mount.path);
+        let found = mounts
+            .below(&self.files.layout().mounts())
+            .map(|mount| &mount.path);
         let strays = found.filter(|path| !path.ancestors().any(|above| used.contains(above)));
         let strays: BTreeSet<PathBuf> = strays.cloned().collect();
         for path in strays.difference(&self.strays) {
@@ -274,7 +280,10 @@ impl<C: Confirm> Keeper<C> {
         }
         let missing = missing(&publication.plugin);
         let session = plugin.map_or(Err(&missing), |plugin| plugin.state.as_ref());
-        let seen = self.mounts.as_ref().map(|mounts| seen(mounts, &self.files, &volume.paths));
+        let seen = self
+            .mounts
+            .as_ref()
+            .map(|mounts| seen(mounts, &self.files, &volume.paths));
         let is_mounted = seen.as_ref().is_some_and(|seen| seen.target != At::Nothing);
         volume.done.was_mounted |= volume.done.published.is_some() && is_mounted;
         let observed = Observed {
@@ -303,11 +312,11 @@ impl<C: Confirm> Keeper<C> {
             }
             Decision::Do(step, because) => {
                 debug!(volume = name, because, "{step}");
-                volume.state = match instruction {
+                volume.state = match (instruction, step) {
                     _ if self.backoff.failures(&key) > 0 => State::Blocked,
-                    // Its path is made, or it is used and grows.
-                    Instruction::Publish if volume.done.published.is_some() => State::Published,
-                    Instruction::Publish => State::Publishing,
+                    // It is used while it grows.
+                    (_, Step::Expand { .. } | Step::ConfirmExpanded { .. }) => State::Published,
+                    (Instruction::Publish, _) => State::Publishing,
                     _ => State::Unpublishing,
                 };
                 let plugin = plugin.and_then(|plugin| {
@@ -378,7 +387,11 @@ fn note(done: &mut Done, step: Step, session: Option<u64>, after: After) {
 /// Logs why a volume does not get on, once.
 fn blocked(name: &str, volume: &mut Volume, why: Wait) {
     let Wait { reason, message } = &why;
-    if volume.problem.as_ref().is_some_and(|before| before.reason == *reason) {
+    if volume
+        .problem
+        .as_ref()
+        .is_some_and(|before| before.reason == *reason)
+    {
         debug!(volume = name, "{reason}: {message}");
     } else {
         warn!(volume = name, "{reason}: {message}");
