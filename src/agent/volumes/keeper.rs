@@ -19,11 +19,12 @@ use super::files::{self, Files};
 use super::mounts::{At, Mounts};
 use super::operation::{After, Ended, Failure, Named, Operation, secrets, volume_on_node};
 use super::paths::Paths;
-use super::plan::{Decision, Done, FOREIGN, Observed, Seen, Step, Wait, plan};
+use super::plan::{Decision, Done, FOREIGN, Observed, Ready, Seen, Step, Wait, plan};
 use super::plugins::{self, Plugin, Session};
 use super::states::{self, State};
 use crate::agent::ViewReceiver;
 use crate::agent::confirm::Confirm;
+use crate::csi::Secrets;
 use crate::metrics::Metrics;
 use crate::proto::node_publication::Instruction;
 use crate::proto::{CsiNode, NodePublication, NodeView};
@@ -192,7 +193,7 @@ impl<C: Confirm> Keeper<C> {
         plugin.was_tried = true;
         plugin.state = event.map(|session| {
             self.sessions += 1;
-            let ready = super::plan::Ready {
+            let ready = Ready {
                 session: self.sessions,
                 offers: session.capabilities(),
             };
@@ -292,12 +293,11 @@ impl<C: Confirm> Keeper<C> {
             seen: seen.as_ref(),
             done: &volume.done,
         };
-        let instruction = publication.instruction();
         match plan(&observed, Instant::now().into_std()) {
             Decision::Settled => {
                 self.backoff.succeeded(&key);
                 volume.problem = None;
-                volume.state = match instruction {
+                volume.state = match publication.instruction() {
                     Instruction::Publish => State::Published,
                     Instruction::Unpublish => State::Unpublishing,
                     Instruction::Unspecified | Instruction::None => volume.state,
@@ -312,13 +312,7 @@ impl<C: Confirm> Keeper<C> {
             }
             Decision::Do(step, because) => {
                 debug!(volume = name, because, "{step}");
-                volume.state = match (instruction, step) {
-                    _ if self.backoff.failures(&key) > 0 => State::Blocked,
-                    // It is used while it grows.
-                    (_, Step::Expand { .. } | Step::ConfirmExpanded { .. }) => State::Published,
-                    (Instruction::Publish, _) => State::Publishing,
-                    _ => State::Unpublishing,
-                };
+                volume.state = state_during(step, self.backoff.failures(&key) > 0);
                 let plugin = plugin.and_then(|plugin| {
                     let session = plugin.state.as_ref().ok()?;
                     Some((session.clone(), plugin.permits.clone()))
@@ -327,7 +321,11 @@ impl<C: Confirm> Keeper<C> {
                 let operation = Operation {
                     step,
                     volume: volume_on_node(publication, &volume.paths, offers),
-                    secrets: secrets(&publication.secrets),
+                    // A confirmation may wait for long, and needs none.
+                    secrets: match step {
+                        Step::Stage | Step::Publish | Step::Expand { .. } => secrets(&publication.secrets),
+                        _ => Ok(Secrets::none()),
+                    },
                     publication: volume.publication.clone(),
                     driver: publication.plugin.clone(),
                     paths: volume.paths.clone(),
@@ -366,6 +364,17 @@ impl<C: Confirm> Keeper<C> {
             }
         }
         self.advance(&name);
+    }
+}
+
+/// The state of a volume during a step.
+fn state_during(step: Step, has_failed: bool) -> State {
+    match step {
+        _ if has_failed => State::Blocked,
+        Step::Stage | Step::Publish | Step::Link => State::Publishing,
+        // It is used while it grows.
+        Step::Expand { .. } | Step::ConfirmExpanded { .. } => State::Published,
+        Step::Unlink | Step::Unpublish | Step::Unstage | Step::ConfirmUnpublished => State::Unpublishing,
     }
 }
 

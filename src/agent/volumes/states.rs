@@ -1,4 +1,4 @@
-//! The volumes of a node by state, as a gauge. Pure.
+//! The volumes of a node by state, as a gauge.
 
 use crate::metrics::{Metrics, State as Label};
 
