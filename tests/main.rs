@@ -7,6 +7,7 @@
 )]
 
 mod agent;
+mod agent_volumes;
 mod control;
 mod csi;
 mod deallocation;

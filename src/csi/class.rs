@@ -182,10 +182,9 @@ pub fn classify(method: Method, code: Code) -> Class {
         (_, Code::PermissionDenied | Code::Unauthenticated) => RetrySlowly,
 
         // The node has as many volumes as it can have.
-        (
-            M::ControllerPublishVolume | M::NodeStageVolume | M::NodePublishVolume,
-            Code::ResourceExhausted,
-        ) => WaitForOther,
+        (M::ControllerPublishVolume | M::NodeStageVolume | M::NodePublishVolume, Code::ResourceExhausted) => {
+            WaitForOther
+        }
         (_, Code::ResourceExhausted) => RetrySlowly,
 
         // The volume is in use, or published to another node, or not staged, or expanded only while it is published nowhere.

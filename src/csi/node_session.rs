@@ -201,7 +201,9 @@ impl NodeSession {
 
     fn client(&self, method: Method) -> Result<NodeClient<Channel>, CallError> {
         // Every Node service has these calls.
-        self.link.channel(method, true, "the Node service").map(NodeClient::new)
+        self.link
+            .channel(method, true, "the Node service")
+            .map(NodeClient::new)
     }
 
     fn staging_client(&self, method: Method) -> Result<NodeClient<Channel>, CallError> {

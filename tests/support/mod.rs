@@ -13,4 +13,5 @@ pub mod metrics;
 pub mod proxy;
 pub mod quorate;
 pub mod seeded_rng;
+pub mod traced;
 pub mod wait;

@@ -1,5 +1,6 @@
 //! The plugin as a child process: `quorate-dev csi-plugin`.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -71,12 +72,31 @@ impl Options {
         if let Some(client_ca) = &self.client_ca {
             args.push(file("--tls-client-ca=", client_ca));
         }
-        for place in &self.places {
-            let segments: Vec<_> = place
+        let segments = |place: &BTreeMap<String, String>| {
+            let segments = place.iter().map(|(key, value)| format!("{key}={value}"));
+            segments.collect::<Vec<_>>().join(",")
+        };
+        args.extend(
+            self.places
                 .iter()
-                .map(|(key, value)| format!("{key}={value}"))
-                .collect();
-            args.push(format!("--place={}", segments.join(",")).into());
+                .map(|place| format!("--place={}", segments(place)).into()),
+        );
+        if let Some(node) = &self.node {
+            args.push(format!("--node-id={}", node.id).into());
+            if !node.topology.is_empty() {
+                args.push(format!("--node-topology={}", segments(&node.topology)).into());
+            }
+            let flags = [
+                (!node.stages, "--without-stage"),
+                (node.expands, "--node-expand"),
+                (node.mounts, "--mounts"),
+            ];
+            args.extend(
+                flags
+                    .into_iter()
+                    .filter(|(given, _)| *given)
+                    .map(|(_, flag)| flag.into()),
+            );
         }
         let offers = &self.offers;
         for (given, flag) in [

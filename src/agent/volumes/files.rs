@@ -128,7 +128,8 @@ impl Files {
         // By a rename: no program finds the path missing in between.
         let new = self.layout.mounts().join(".link");
         remove_file(&new)?;
-        std::os::unix::fs::symlink(self.from_link(&paths.target), &new).map_err(|error| named(&new, error))?;
+        std::os::unix::fs::symlink(self.from_link(&paths.target), &new)
+            .map_err(|error| named(&new, error))?;
         fs::rename(&new, &paths.link).map_err(|error| named(&paths.link, error))
     }
 
@@ -252,7 +253,12 @@ fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     let unfinished = path.with_extension("unfinished");
     let written = (|| {
         let mut options = OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+        let mut file = options
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&unfinished)?;
         file.write_all(&serde_json::to_vec(value).map_err(io::Error::other)?)?;
         fs::rename(&unfinished, path)
     })();
@@ -310,12 +316,19 @@ mod tests {
         files.prepare(&paths, "data", "p").unwrap();
         assert!(files.has_asked(&paths));
         fs::write(&paths.record, "{").unwrap();
-        assert!(!files.has_asked(&paths), "a record that cannot be read claims nothing");
+        assert!(
+            !files.has_asked(&paths),
+            "a record that cannot be read claims nothing"
+        );
     }
 
     #[test]
     fn the_path_for_programs_leads_to_the_target_of_the_latest_publication() {
-        let World { files, paths, _directory } = world();
+        let World {
+            files,
+            paths,
+            _directory,
+        } = world();
         assert_eq!(files.link(&paths), Link::Absent);
         files.make_link(&paths).unwrap();
         assert_eq!(files.link(&paths), Link::Ours);
@@ -325,7 +338,11 @@ mod tests {
         let later = files.layout().paths(&publication("data", "p-2")).unwrap();
         assert_eq!(files.link(&later), Link::Absent, "that of an earlier one");
         files.remove_link(&later).unwrap();
-        assert_eq!(files.link(&paths), Link::Ours, "it is not the later one's to remove");
+        assert_eq!(
+            files.link(&paths),
+            Link::Ours,
+            "it is not the later one's to remove"
+        );
         files.make_link(&later).unwrap();
         assert_eq!(files.link(&later), Link::Ours);
         files.remove_link(&later).unwrap();
@@ -335,7 +352,11 @@ mod tests {
     /// INV-12.
     #[test]
     fn what_the_agent_did_not_make_is_never_replaced_or_removed() {
-        let World { files, paths, _directory } = world();
+        let World {
+            files,
+            paths,
+            _directory,
+        } = world();
         fs::create_dir(&paths.link).unwrap();
         assert_eq!(files.link(&paths), Link::Taken);
         files.make_link(&paths).unwrap_err();
@@ -349,7 +370,11 @@ mod tests {
 
     #[test]
     fn what_is_in_a_directory_is_never_removed() {
-        let World { files, paths, _directory } = world();
+        let World {
+            files,
+            paths,
+            _directory,
+        } = world();
         files.prepare(&paths, "data", "p").unwrap();
         fs::create_dir(&paths.target).unwrap();
         fs::write(paths.target.join("file"), "precious").unwrap();
@@ -362,7 +387,11 @@ mod tests {
 
     #[test]
     fn what_is_left_of_volumes_without_a_publication_is_removed_unless_something_is_mounted_or_kept_there() {
-        let World { files, paths, _directory } = world();
+        let World {
+            files,
+            paths,
+            _directory,
+        } = world();
         let mounted = format!("1 0 0:1 / {} rw - t s rw\n", paths.target.display());
         let mounted = Mounts::parse(mounted.as_bytes()).unwrap();
         files.prepare(&paths, "data", "p").unwrap();
@@ -379,7 +408,9 @@ mod tests {
 
     #[test]
     fn the_node_of_a_plugin_is_known_to_the_next_process() {
-        let World { files, _directory, .. } = world();
+        let World {
+            files, _directory, ..
+        } = world();
         assert_eq!(files.known_node("a/../b"), None);
         let node = CsiNode {
             plugin: "a/../b".to_owned(),

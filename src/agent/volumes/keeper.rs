@@ -14,16 +14,17 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+use super::Settings;
 use super::files::{self, Files};
 use super::mounts::{At, Mounts};
 use super::operation::{After, Ended, Failure, Named, Operation, secrets, volume_on_node};
 use super::paths::Paths;
-use super::plan::{Decision, Done, FOREIGN, Observed, Seen, Step, Wait, plan};
+use super::plan::{Decision, Done, FOREIGN, Observed, Ready, Seen, Step, Wait, plan};
 use super::plugins::{self, Plugin, Session};
 use super::states::{self, State};
-use super::Settings;
 use crate::agent::ViewReceiver;
 use crate::agent::confirm::Confirm;
+use crate::csi::Secrets;
 use crate::metrics::Metrics;
 use crate::proto::node_publication::Instruction;
 use crate::proto::{CsiNode, NodePublication, NodeView};
@@ -138,8 +139,9 @@ impl<C: Confirm> Keeper<C> {
         let Some(view) = view else { return };
         let before = self.view.replace(view.clone());
         let before = before.iter().flat_map(|view| &view.publications);
-        let before: BTreeMap<&str, &NodePublication> =
-            before.map(|publication| (publication.volume.as_str(), publication)).collect();
+        let before: BTreeMap<&str, &NodePublication> = before
+            .map(|publication| (publication.volume.as_str(), publication))
+            .collect();
         let mut known = std::mem::take(&mut self.volumes);
         for (at, publication) in view.publications.iter().enumerate() {
             if publication.instruction() == Instruction::None {
@@ -191,7 +193,7 @@ impl<C: Confirm> Keeper<C> {
         plugin.was_tried = true;
         plugin.state = event.map(|session| {
             self.sessions += 1;
-            let ready = super::plan::Ready {
+            let ready = Ready {
                 session: self.sessions,
                 offers: session.capabilities(),
             };
@@ -239,9 +241,14 @@ impl<C: Confirm> Keeper<C> {
         let (Some(mounts), Some(_)) = (&self.mounts, &self.view) else {
             return;
         };
-        let used = self.volumes.values().flat_map(|volume| [&volume.paths.staging, &volume.paths.target]);
+        let used = self
+            .volumes
+            .values()
+            .flat_map(|volume| [&volume.paths.staging, &volume.paths.target]);
         let used: HashSet<&Path> = used.map(PathBuf::as_path).collect();
-        let found = mounts.below(&self.files.layout().mounts()).map(|mount| &mount.path);
+        let found = mounts
+            .below(&self.files.layout().mounts())
+            .map(|mount| &mount.path);
         let strays = found.filter(|path| !path.ancestors().any(|above| used.contains(above)));
         let strays: BTreeSet<PathBuf> = strays.cloned().collect();
         for path in strays.difference(&self.strays) {
@@ -274,7 +281,10 @@ impl<C: Confirm> Keeper<C> {
         }
         let missing = missing(&publication.plugin);
         let session = plugin.map_or(Err(&missing), |plugin| plugin.state.as_ref());
-        let seen = self.mounts.as_ref().map(|mounts| seen(mounts, &self.files, &volume.paths));
+        let seen = self
+            .mounts
+            .as_ref()
+            .map(|mounts| seen(mounts, &self.files, &volume.paths));
         let is_mounted = seen.as_ref().is_some_and(|seen| seen.target != At::Nothing);
         volume.done.was_mounted |= volume.done.published.is_some() && is_mounted;
         let observed = Observed {
@@ -283,12 +293,11 @@ impl<C: Confirm> Keeper<C> {
             seen: seen.as_ref(),
             done: &volume.done,
         };
-        let instruction = publication.instruction();
         match plan(&observed, Instant::now().into_std()) {
             Decision::Settled => {
                 self.backoff.succeeded(&key);
                 volume.problem = None;
-                volume.state = match instruction {
+                volume.state = match publication.instruction() {
                     Instruction::Publish => State::Published,
                     Instruction::Unpublish => State::Unpublishing,
                     Instruction::Unspecified | Instruction::None => volume.state,
@@ -303,13 +312,7 @@ impl<C: Confirm> Keeper<C> {
             }
             Decision::Do(step, because) => {
                 debug!(volume = name, because, "{step}");
-                volume.state = match instruction {
-                    _ if self.backoff.failures(&key) > 0 => State::Blocked,
-                    // Its path is made, or it is used and grows.
-                    Instruction::Publish if volume.done.published.is_some() => State::Published,
-                    Instruction::Publish => State::Publishing,
-                    _ => State::Unpublishing,
-                };
+                volume.state = state_during(step, self.backoff.failures(&key) > 0);
                 let plugin = plugin.and_then(|plugin| {
                     let session = plugin.state.as_ref().ok()?;
                     Some((session.clone(), plugin.permits.clone()))
@@ -318,7 +321,11 @@ impl<C: Confirm> Keeper<C> {
                 let operation = Operation {
                     step,
                     volume: volume_on_node(publication, &volume.paths, offers),
-                    secrets: secrets(&publication.secrets),
+                    // A confirmation may wait for long, and needs none.
+                    secrets: match step {
+                        Step::Stage | Step::Publish | Step::Expand { .. } => secrets(&publication.secrets),
+                        _ => Ok(Secrets::none()),
+                    },
                     publication: volume.publication.clone(),
                     driver: publication.plugin.clone(),
                     paths: volume.paths.clone(),
@@ -360,6 +367,17 @@ impl<C: Confirm> Keeper<C> {
     }
 }
 
+/// The state of a volume during a step.
+fn state_during(step: Step, has_failed: bool) -> State {
+    match step {
+        _ if has_failed => State::Blocked,
+        Step::Stage | Step::Publish | Step::Link => State::Publishing,
+        // It is used while it grows.
+        Step::Expand { .. } | Step::ConfirmExpanded { .. } => State::Published,
+        Step::Unlink | Step::Unpublish | Step::Unstage | Step::ConfirmUnpublished => State::Unpublishing,
+    }
+}
+
 /// What a step has done.
 fn note(done: &mut Done, step: Step, session: Option<u64>, after: After) {
     let now = Instant::now().into_std();
@@ -378,7 +396,11 @@ fn note(done: &mut Done, step: Step, session: Option<u64>, after: After) {
 /// Logs why a volume does not get on, once.
 fn blocked(name: &str, volume: &mut Volume, why: Wait) {
     let Wait { reason, message } = &why;
-    if volume.problem.as_ref().is_some_and(|before| before.reason == *reason) {
+    if volume
+        .problem
+        .as_ref()
+        .is_some_and(|before| before.reason == *reason)
+    {
         debug!(volume = name, "{reason}: {message}");
     } else {
         warn!(volume = name, "{reason}: {message}");

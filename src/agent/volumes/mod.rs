@@ -83,5 +83,7 @@ pub async fn run(
         }
         delays.wait().await;
     };
-    Keeper::new(settings, files, control, csi, metrics).run(views).await;
+    Keeper::new(settings, files, control, csi, metrics)
+        .run(views)
+        .await;
 }

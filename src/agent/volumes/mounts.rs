@@ -46,9 +46,8 @@ impl Mounts {
     /// [`Malformed`], for one line that cannot be read.
     pub fn parse(text: &[u8]) -> Result<Self, Malformed> {
         let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-        let mounts = lines.map(|line| {
-            mount(line).ok_or_else(|| Malformed(String::from_utf8_lossy(line).into_owned()))
-        });
+        let mounts = lines
+            .map(|line| mount(line).ok_or_else(|| Malformed(String::from_utf8_lossy(line).into_owned())));
         mounts.collect::<Result<_, _>>().map(Self)
     }
 
@@ -153,8 +152,16 @@ mod tests {
         assert_eq!(at("/var/q"), At::Nothing, "mounts below it are not at it");
         assert_eq!(at("/var/q/v1"), At::Mounted, "the same one twice");
         assert_eq!(at("/var/q/v2"), At::Covered);
-        assert_eq!(at("/var/q/with a\\space"), At::Mounted, "escaped, and without a source");
-        assert_eq!(at("/var/q/gone"), At::Mounted, "its directory was removed elsewhere");
+        assert_eq!(
+            at("/var/q/with a\\space"),
+            At::Mounted,
+            "escaped, and without a source"
+        );
+        assert_eq!(
+            at("/var/q/gone"),
+            At::Mounted,
+            "its directory was removed elsewhere"
+        );
     }
 
     #[test]
@@ -164,7 +171,10 @@ mod tests {
         );
         let table = table.unwrap();
         let below = |path: &str| -> Vec<PathBuf> {
-            table.below(Path::new(path)).map(|mount| mount.path.clone()).collect()
+            table
+                .below(Path::new(path))
+                .map(|mount| mount.path.clone())
+                .collect()
         };
         assert_eq!(below("/a/b"), [Path::new("/a/b"), Path::new("/a/b/c")]);
         assert_eq!(below("/a/bc"), [Path::new("/a/bc")]);

@@ -218,17 +218,22 @@ impl<C: Confirm> Operation<C> {
         let secrets = self.secrets.as_ref().map_err(Clone::clone)?;
         let endpoint = self.plugin.as_ref().map(|(plugin, _)| plugin.session.endpoint());
         if endpoint.is_some_and(Endpoint::is_plaintext) && *secrets != Secrets::none() {
-            let message = "the volume has secrets, which a plugin on a node gets over a unix socket or TLS alone";
+            let message =
+                "the volume has secrets, which a plugin on a node gets over a unix socket or TLS alone";
             return Err(Failure::new("PlaintextSecrets", message, SLOW));
         }
-        let prepared = self.files.prepare(&self.paths, &self.publication.volume, &self.driver);
+        let prepared = self
+            .files
+            .prepare(&self.paths, &self.publication.volume, &self.driver);
         prepared.map_err(|error| Failure::io(&error))?;
         Ok(secrets)
     }
 }
 
 fn done(result: std::io::Result<()>) -> Result<After, Failure> {
-    result.map(|()| After::default()).map_err(|error| Failure::io(&error))
+    result
+        .map(|()| After::default())
+        .map_err(|error| Failure::io(&error))
 }
 
 fn confirmed(result: Result<(), NotConfirmed>) -> Result<After, Failure> {

@@ -78,7 +78,9 @@ impl Layout {
 pub const STAGING: &str = "staging";
 
 fn uid(text: &str) -> Option<&str> {
-    let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    let is_plain = text
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     (is_plain && !text.is_empty() && text != STAGING).then_some(text)
 }
 

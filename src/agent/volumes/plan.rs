@@ -199,7 +199,13 @@ fn publish(observed: &Observed<'_>, now: Instant) -> Result<Decision, Wait> {
     let ready = observed.plugin.map_err(Clone::clone)?;
     let in_session = |session: Option<u64>| session == Some(ready.session);
     let is_gone = in_session(done.published) && done.was_mounted && seen.target == At::Nothing;
-    let because = |otherwise| if is_gone { "nothing is mounted there any more" } else { otherwise };
+    let because = |otherwise| {
+        if is_gone {
+            "nothing is mounted there any more"
+        } else {
+            otherwise
+        }
+    };
     if ready.offers.stage && (is_gone || !in_session(done.staged)) {
         return Ok(Decision::Do(
             Step::Stage,
@@ -232,7 +238,9 @@ fn expand(observed: &Observed<'_>, ready: Ready, now: Instant) -> Result<Decisio
     }
     let confirm = |because| Ok(Decision::Do(Step::ConfirmExpanded { bytes }, because));
     let mode = publication.access_mode.as_ref();
-    if mode.map_or(publication.read_only, |mode| reads_only(mode, publication.read_only)) {
+    if mode.map_or(publication.read_only, |mode| {
+        reads_only(mode, publication.read_only)
+    }) {
         // No file system grows that is mounted read-only. The node that next writes the volume expands it.
         return confirm("the node only reads, so that it expands nothing");
     }
@@ -253,8 +261,8 @@ fn unpublish(observed: &Observed<'_>, now: Instant) -> Result<Decision, Wait> {
         return Ok(Decision::Settled);
     }
     let seen = seen(observed)?;
-    let is_back = (done.unpublished && seen.target != At::Nothing)
-        || (done.unstaged && seen.staging != At::Nothing);
+    let is_back =
+        (done.unpublished && seen.target != At::Nothing) || (done.unstaged && seen.staging != At::Nothing);
     if is_back {
         return Err(foreign());
     }
@@ -271,7 +279,8 @@ fn unpublish(observed: &Observed<'_>, now: Instant) -> Result<Decision, Wait> {
         }
     }
     if seen.staging != At::Nothing {
-        let message = "the volume is still staged, and the plugin does not offer STAGE_UNSTAGE_VOLUME any more";
+        let message =
+            "the volume is still staged, and the plugin does not offer STAGE_UNSTAGE_VOLUME any more";
         return Err(wait("StillMounted", message.to_owned()));
     }
     if let Some(path) = &seen.other {

@@ -51,9 +51,15 @@ pub(super) type Event = (String, Result<Arc<NodeSession>, Wait>);
 /// The changes of one plugin, for ever.
 pub(super) fn follow(plugin: &CsiNodePlugin, times: &Times, metrics: &Metrics) -> BoxStream<'static, Event> {
     // A file system may have to be made, checked or grown.
-    let limits = [Method::NodeStageVolume, Method::NodePublishVolume, Method::NodeExpandVolume]
-        .into_iter()
-        .fold(Limits::all(times.call), |limits, method| limits.with(method, times.long_call));
+    let limits = [
+        Method::NodeStageVolume,
+        Method::NodePublishVolume,
+        Method::NodeExpandVolume,
+    ]
+    .into_iter()
+    .fold(Limits::all(times.call), |limits, method| {
+        limits.with(method, times.long_call)
+    });
     let settings = Settings {
         limits,
         tls: Tls::default(),
@@ -78,7 +84,11 @@ async fn next(
     }
     loop {
         match client.session().await {
-            Err(error) if last.as_ref().is_some_and(|last| last.as_ref().err() == Some(&error)) => {
+            Err(error)
+                if last
+                    .as_ref()
+                    .is_some_and(|last| last.as_ref().err() == Some(&error)) =>
+            {
                 tokio::time::sleep(LOOK).await;
             }
             now => return now,

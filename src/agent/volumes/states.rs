@@ -1,4 +1,4 @@
-//! The volumes of a node by state, as a gauge. Pure.
+//! The volumes of a node by state, as a gauge.
 
 use crate::metrics::{Metrics, State as Label};
 
@@ -53,7 +53,10 @@ mod tests {
             assert_eq!(state as usize, at);
         }
         let metrics = Metrics::new("test");
-        show([State::Published, State::Stray, State::Published].into_iter(), &metrics);
+        show(
+            [State::Published, State::Stray, State::Published].into_iter(),
+            &metrics,
+        );
         let text = metrics.encode();
         for line in [
             "quorate_agent_volumes{state=\"published\"} 2",
@@ -63,6 +66,10 @@ mod tests {
             assert!(text.contains(line), "missing {line:?} in:\n{text}");
         }
         show([].into_iter(), &metrics);
-        assert!(metrics.encode().contains("quorate_agent_volumes{state=\"published\"} 0"));
+        assert!(
+            metrics
+                .encode()
+                .contains("quorate_agent_volumes{state=\"published\"} 0")
+        );
     }
 }

@@ -146,7 +146,12 @@ fn a_volume_is_staged_published_and_gets_its_path_and_the_other_way_round() {
     let mut world = ending();
     assert_eq!(
         world.run(),
-        [Step::Unlink, Step::Unpublish, Step::Unstage, Step::ConfirmUnpublished]
+        [
+            Step::Unlink,
+            Step::Unpublish,
+            Step::Unstage,
+            Step::ConfirmUnpublished
+        ]
     );
     assert_eq!(world.plan(), Decision::Settled);
 }
@@ -168,9 +173,17 @@ fn a_plugin_that_does_not_offer_it_stages_nothing() {
 fn the_calls_are_repeated_for_another_process_of_the_agent_and_of_the_plugin() {
     let mut world = published();
     world.forget();
-    assert_eq!(world.run(), [Step::Stage, Step::Publish], "the agent was restarted");
+    assert_eq!(
+        world.run(),
+        [Step::Stage, Step::Publish],
+        "the agent was restarted"
+    );
     world.plugin.as_mut().unwrap().session = 2;
-    assert_eq!(world.run(), [Step::Stage, Step::Publish], "the plugin was restarted");
+    assert_eq!(
+        world.run(),
+        [Step::Stage, Step::Publish],
+        "the plugin was restarted"
+    );
     assert_eq!(world.plan(), Decision::Settled);
 }
 
@@ -231,7 +244,11 @@ fn nothing_is_confirmed_before_all_of_the_volume_is_unmounted() {
     assert_eq!(world.waits_for(), Some("StillMounted"));
     world.seen().other = None;
     world.plugin = Err(wait("PluginUnreachable", "no".to_owned()));
-    assert_eq!(world.step(), Some(Step::ConfirmUnpublished), "the plugin has done its part");
+    assert_eq!(
+        world.step(),
+        Some(Step::ConfirmUnpublished),
+        "the plugin has done its part"
+    );
 
     let mut world = ending();
     world.plugin.as_mut().unwrap().offers.stage = false;
@@ -267,7 +284,11 @@ fn a_path_that_is_taken_is_left_and_the_volume_is_not_published_beside_it() {
     assert_eq!(world.waits_for(), Some("PathInUse"));
     let mut world = ending();
     world.seen().link = Link::Taken;
-    assert_eq!(world.step(), Some(Step::Unpublish), "it does not hold the volume back");
+    assert_eq!(
+        world.step(),
+        Some(Step::Unpublish),
+        "it does not hold the volume back"
+    );
 }
 
 #[test]
@@ -346,7 +367,11 @@ fn every_order_of_instructions_ends_with_what_the_last_one_says() {
         world.run();
         let is_published = world.publication.instruction() == Instruction::Publish;
         let expected = if is_published { At::Mounted } else { At::Nothing };
-        assert_eq!((world.seen().target, world.seen().staging), (expected, expected), "{bits:b}");
+        assert_eq!(
+            (world.seen().target, world.seen().staging),
+            (expected, expected),
+            "{bits:b}"
+        );
         assert_eq!(world.done.confirmed.is_some(), !is_published, "{bits:b}");
     }
 }
