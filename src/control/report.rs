@@ -10,7 +10,7 @@ use super::Site;
 use super::caller::Caller;
 use super::refusal;
 use super::write::{Attempts, Decision};
-use crate::etcd::{Revision, Txn};
+use crate::etcd::Revision;
 use crate::proto::{CsiNode, Node, NodeStatus, ReportRequest, ReportResponse};
 use crate::release::Release;
 use crate::store::Store;

@@ -80,8 +80,8 @@ async fn a_node_confirms_its_own_publication_and_from_one_state_alone() {
     }
     let key = publish(&site, "n1", &first.uid, State::PendingNodeUnpublish).await;
     let before = stored(&site, &key).await;
-    for (client, uid) in [(&mut other, "p-n1"), (&mut own, "p-n2"), (&mut own, "")] {
-        let refused = unpublished(client, uid).await.unwrap_err();
+    for (client, uid) in [(&other, "p-n1"), (&own, "p-n2"), (&own, "")] {
+        let refused = unpublished(&mut client.clone(), uid).await.unwrap_err();
         assert_eq!(refused.code(), Code::NotFound, "{uid}: {refused}");
     }
     assert_eq!(stored(&site, &key).await, before);

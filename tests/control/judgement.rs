@@ -23,7 +23,7 @@ async fn refusals(client: &mut Client) -> Vec<Status> {
     let heartbeats = futures::stream::iter([SessionRequest {}]);
     let session = match client.session(heartbeats).await {
         Err(refused) => refused,
-        Ok(mut opened) => opened.get_mut().message().await.unwrap_err(),
+        Ok(mut opened) => opened.get_mut().message().await.map(drop).unwrap_err(),
     };
     vec![
         renew(client, &Key::new().csr).await.unwrap_err(),

@@ -3,6 +3,7 @@
 
 pub mod base;
 pub mod client;
+pub mod clock;
 pub mod csi;
 pub mod doomed;
 pub mod etcd;
