@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use prost::Message;
 use quorate::proto::node_certificate::State;
 use quorate::proto::node_spec::Membership;
 use quorate::proto::{Node, Role};
@@ -115,6 +116,30 @@ async fn a_join_whose_reply_was_lost_is_the_same_join() {
     site.token_by("rotate", &["--role", "worker"]).await;
     assert_eq!(key.join(&mut client, "n1", &token).await.unwrap(), uid);
     assert_eq!(status(&mut client, &uid).await.unwrap().state(), State::Issued);
+}
+
+#[tokio::test]
+async fn a_first_request_that_an_operator_replaced_before_its_answer_is_made_again_by_a_repeated_join() {
+    let site = Site::start().await;
+    let token = site.token(&["--role", "worker"]).await;
+    let mut replica = site.launch().flag("--approve-joins").start("c1");
+    leads(&replica).await;
+    let mut client = site.client(&mut replica).await;
+    let key = Key::new();
+    let uid = key.join(&mut client, "n1", &token).await.unwrap();
+    let mut record = site.record(&uid).await;
+    record.set_state(State::Rotate);
+    site.put(&site.store.keys.certificate(&uid), record.encode_to_vec())
+        .await;
+    site.run(&["accept", "n1"]).await.expect_done();
+    assert_eq!(status(&mut client, &uid).await.unwrap().state(), State::Rotate);
+    assert_eq!(key.join(&mut client, "n1", &token).await.unwrap(), uid);
+    let issued = status(&mut client, &uid).await.unwrap();
+    assert_eq!(issued.state(), State::Issued);
+    // With a certificate it is for the node to renew it.
+    let before = site.record(&uid).await;
+    assert_eq!(key.join(&mut client, "n1", &token).await.unwrap(), uid);
+    assert_eq!(site.record(&uid).await, before);
 }
 
 #[tokio::test]

@@ -15,10 +15,11 @@ use crate::etcd::{KeyValue, Txn};
 use crate::failpoint;
 use crate::identity::Token;
 use crate::identity::request::RequestedKey;
+use crate::proto::node_certificate::State;
 use crate::proto::{JoinToken, Metadata, Node, NodeJoinRequest, NodeJoinResponse};
 use crate::store::keys::Joiner;
 use crate::store::object::{Object, decode, message, node};
-use crate::store::{Name, Store};
+use crate::store::{Keys, Name, Store};
 
 mod plan;
 
@@ -36,6 +37,17 @@ struct Joining {
     name: Name,
     csr: Vec<u8>,
     key: RequestedKey,
+}
+
+impl Joining {
+    fn requested<'r>(&'r self, uid: &'r str, role: i32) -> Requested<'r> {
+        Requested {
+            node: &self.name,
+            uid,
+            csr: &self.csr,
+            role,
+        }
+    }
 }
 
 /// Answers a call. It may be repeated: the holder of the key on record is the node that has joined.
@@ -89,6 +101,7 @@ fn report(site: &Site, name: &Name, step: Step, uid: &str) {
             site.store.etcd.metrics().nodes_joined.inc();
             info!("an agent has taken over node {name} ({uid}) with the token of the node");
         }
+        Step::Again => info!("node {name} ({uid}) requests its first certificate again"),
         Step::Known => debug!("node {name} ({uid}) has joined before"),
     }
 }
@@ -152,6 +165,7 @@ impl Seen {
             node_of_token: self.token.as_ref().map_or("", |(_, record, _)| &record.node_uid),
             node: self.node.as_ref().map(|(node, _)| node.uid()),
             is_key_on_record: self.key_on_record().as_ref() == Some(&joining.key),
+            is_abandoned: self.certificate.as_ref().is_some_and(is_abandoned),
         }
     }
 
@@ -161,44 +175,65 @@ impl Seen {
     }
 
     /// The writes of a step, each compared with what the step was decided from.
-    fn decide(self, joining: &Joining, step: Step, new_uid: &str, site: &Site) -> Decision<String> {
+    fn decide(&self, joining: &Joining, step: Step, new_uid: &str, site: &Site) -> Decision<String> {
         let keys = &site.store.keys;
-        let Some((joiner, _, token)) = self.token.filter(|_| step != Step::Known) else {
-            let uid = self.node.map(|(node, _)| node.uid().to_owned());
-            return Decision::Nothing(uid.unwrap_or_default());
-        };
-        // A token that is rotated meanwhile lets in no more.
-        let token_key = keys.join_token(&joiner);
-        let txn = Txn::new().when_unchanged(&token_key, token.mod_revision);
-        let (name, now) = (&joining.name, Timestamp::now());
-        let node_key = keys.node(name);
-        let request = |uid, role| Requested {
-            node: name,
-            uid,
-            csr: &joining.csr,
-            role,
-        };
-        match (step, self.node) {
-            (Step::Create(role), _) => {
-                let node = site.new_node(Metadata::new(name, new_uid, now), role);
-                let txn = txn.when_absent(&node_key).put(&node_key, node.encode_to_vec());
-                let txn = request(new_uid, role.into()).record(txn, keys, None, now);
+        match step {
+            Step::Known => {
+                Decision::Nothing(self.node.as_ref().map_or("", |(node, _)| node.uid()).to_owned())
+            }
+            Step::Again => self.request(joining, Txn::new(), keys),
+            // The token is for one agent, and one time.
+            Step::TakeOver => self.request(joining, self.delete_token(self.while_in_force(keys), keys), keys),
+            Step::Create(role) => {
+                let now = Timestamp::now();
+                let node_key = keys.node(&joining.name);
+                let node = site.new_node(Metadata::new(&joining.name, new_uid, now), role);
+                let txn = self
+                    .while_in_force(keys)
+                    .when_absent(&node_key)
+                    .put(&node_key, node.encode_to_vec());
+                let txn = joining
+                    .requested(new_uid, role.into())
+                    .record(txn, keys, None, now);
                 Decision::Write(txn, new_uid.to_owned())
             }
-            (_, Some((node, stored))) => {
-                let uid = node.uid().to_owned();
-                let observed = node.status.unwrap_or_default().role;
-                // The token is for one agent, and one time.
-                let txn = txn
-                    .when_created_at(&node_key, stored.create_revision)
-                    .when_absent(&keys.removed(&uid))
-                    .delete(&token_key);
-                let before = self.certificate.as_ref();
-                let txn = request(&uid, observed).record(txn, keys, before, now);
-                Decision::Write(txn, uid)
-            }
-            // The plan takes over a node that exists.
-            (_, None) => Decision::Nothing(String::new()),
         }
     }
+
+    /// Requires that the token is as it was read: one that is rotated meanwhile lets in no more.
+    fn while_in_force(&self, keys: &Keys) -> Txn {
+        let txn = Txn::new();
+        match &self.token {
+            Some((joiner, _, stored)) => txn.when_unchanged(&keys.join_token(joiner), stored.mod_revision),
+            None => txn,
+        }
+    }
+
+    fn delete_token(&self, txn: Txn, keys: &Keys) -> Txn {
+        match &self.token {
+            Some((joiner, ..)) => txn.delete(&keys.join_token(joiner)),
+            None => txn,
+        }
+    }
+
+    /// Requests a certificate for the node that exists.
+    fn request(&self, joining: &Joining, txn: Txn, keys: &Keys) -> Decision<String> {
+        // The plan does so for a node that exists alone.
+        let Some((node, stored)) = &self.node else {
+            return Decision::Nothing(String::new());
+        };
+        let uid = node.uid();
+        let txn = txn
+            .when_created_at(&keys.node(&joining.name), stored.create_revision)
+            .when_absent(&keys.removed(uid));
+        let observed = node.status.as_ref().map_or(0, |status| status.role);
+        let requested = joining.requested(uid, observed);
+        let txn = requested.record(txn, keys, self.certificate.as_ref(), Timestamp::now());
+        Decision::Write(txn, uid.to_owned())
+    }
+}
+
+fn is_abandoned(record: &Record) -> bool {
+    let ended = matches!(record.value.state(), State::Rotate | State::Failed);
+    ended && record.value.chain.is_empty()
 }

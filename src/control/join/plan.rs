@@ -15,6 +15,9 @@ pub struct Found<'a> {
     pub node: Option<&'a str>,
     /// Whether the last request of that node has the key of this one.
     pub is_key_on_record: bool,
+    /// Whether that request has no answer and waits for none: an operator asked for another one before the first was answered, or it
+    /// failed. Without a certificate the node cannot renew one.
+    pub is_abandoned: bool,
 }
 
 /// What becomes of a join.
@@ -26,6 +29,8 @@ pub enum Step {
     TakeOver,
     /// The same join was made before, and its reply was lost.
     Known,
+    /// The same join was made before, and its request has to be made again.
+    Again,
 }
 
 /// Why a join is refused.
@@ -62,6 +67,7 @@ pub fn plan(found: &Found<'_>) -> Result<Step, Refused> {
         // First: its holder may have lost all else, the key included.
         (Some(Joiner::Node(_)), Some(uid)) if uid == found.node_of_token => return Ok(Step::TakeOver),
         // Before the token is looked at: one for a node is gone once it was used, and the key proves who asks.
+        (_, Some(_)) if found.is_key_on_record && found.is_abandoned => return Ok(Step::Again),
         (_, Some(_)) if found.is_key_on_record => return Ok(Step::Known),
         // The node that the token was made for does not exist any more.
         (Some(Joiner::Node(_)) | None, _) => return Err(Refused::WrongToken),
@@ -84,6 +90,7 @@ mod tests {
             node_of_token: "u",
             node,
             is_key_on_record,
+            is_abandoned: false,
         }
     }
 
@@ -103,6 +110,16 @@ mod tests {
             let own = plan(&found(Some(&joiner), Some("u"), true));
             assert_eq!(own, Ok(Step::Known));
         }
+    }
+
+    #[test]
+    fn a_first_request_that_has_no_answer_to_wait_for_is_made_again_by_its_own_key_alone() {
+        let abandoned = |is_key_on_record| Found {
+            is_abandoned: true,
+            ..found(Some(&Joiner::Worker), Some("u"), is_key_on_record)
+        };
+        assert_eq!(plan(&abandoned(true)), Ok(Step::Again));
+        assert_eq!(plan(&abandoned(false)), Err(Refused::NameInUse));
     }
 
     #[test]
