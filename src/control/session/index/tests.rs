@@ -170,7 +170,7 @@ fn a_change_concerns_the_nodes_that_are_shown_it() {
         publication("data", "n2", "u2", 5),
     ];
     let mut index = listed(vec![session("n1", "s1", 9)], records);
-    let put = |kv| Event::Put(kv);
+    let put = Event::Put;
     assert_eq!(
         change(&mut index, Part::Volumes, put(volume("data", "v", 21))),
         ["n1", "n2"]

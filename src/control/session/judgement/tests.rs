@@ -33,7 +33,7 @@ fn a_session_goes_on_until_etcd_says_otherwise() {
 
 #[test]
 fn each_reason_ends_a_session() {
-    let put = |kv| Event::Put(kv);
+    let put = Event::Put;
     let garbage = kv(keys().node(&name("n1")), vec![0xff], 21);
     for (part, event, verdict) in [
         (Part::Records, put(removed("u1", "n1", 21)), Verdict::Removed),
