@@ -246,9 +246,8 @@ impl<C: Confirm> Keeper<C> {
             .values()
             .flat_map(|volume| [&volume.paths.staging, &volume.paths.target]);
         let used: HashSet<&Path> = used.map(PathBuf::as_path).collect();
-        let found = mounts
-            .below(&self.files.layout().mounts())
-            .map(|mount| &mount.path);
+        let directory = self.files.layout().mounts();
+        let found = mounts.below(&directory).map(|mount| &mount.path);
         let strays = found.filter(|path| !path.ancestors().any(|above| used.contains(above)));
         let strays: BTreeSet<PathBuf> = strays.cloned().collect();
         for path in strays.difference(&self.strays) {
