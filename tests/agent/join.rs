@@ -195,7 +195,7 @@ async fn a_wrong_token_and_a_name_in_use_are_reported_and_tried_again() {
 
 #[tokio::test]
 async fn without_a_certificate_and_a_token_it_does_not_start() {
-    let home = crate::identity::home();
+    let home = crate::support::directory::directory();
     let state = format!("--state-dir={}", home.path().join("state").display());
     let args = [
         "agent",

@@ -16,8 +16,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-use crate::identity::{authorities, home};
+use crate::identity::authorities;
 use crate::support::base::Base;
+use crate::support::directory::directory;
 use crate::support::metrics;
 use crate::support::quorate::{Launch, TestReplica, binary};
 use crate::support::wait::{SOON, eventually};
@@ -48,7 +49,7 @@ impl Site {
 
     /// With so many replicas, each with these flags.
     pub async fn with(replicas: usize, flags: &[&str]) -> Self {
-        let home = home();
+        let home = directory();
         let mut site = Self {
             base: Base::start().await,
             ca: authorities(&home).await,

@@ -6,7 +6,7 @@ use quorate_dev::csi_plugin::faults::Happening;
 
 use super::world::{World, can_mount, is_mounted, unpublish, unpublished};
 use crate::support::csi::answer;
-use crate::support::wait::{QUIET, SOON, eventually, same};
+use crate::support::wait::{QUIET, SOON, eventually};
 
 /// INV-6: the answer of the plugin, and what is mounted after it.
 #[tokio::test]
@@ -153,9 +153,7 @@ async fn a_publication_with_another_context_is_published_again() {
         .publish_context
         .insert("portal".to_owned(), "another".to_owned());
     world.show(vec![volume]);
-    let calls = ["NodeStageVolume", "NodePublishVolume"].repeat(2);
-    eventually(SOON, "the calls are repeated", async || {
-        same(world.calls(), calls.clone())
-    })
-    .await;
+    world
+        .until_calls(&["NodeStageVolume", "NodePublishVolume"].repeat(2))
+        .await;
 }

@@ -127,7 +127,11 @@ async fn nothing_is_confirmed_while_an_earlier_publication_is_still_mounted() {
     let mut later = volume.clone();
     later.publication_uid = "a-later-one".to_owned();
     world.show(vec![later.clone()]);
+    world
+        .until_calls(&["NodeStageVolume", "NodePublishVolume"].repeat(2))
+        .await;
     world.until("published", 1).await;
+    assert!(world.path(&later).is_dir());
     world.until("stray", usize::from(can_mount())).await;
     world.show(vec![unpublish(&later)]);
     if !can_mount() {

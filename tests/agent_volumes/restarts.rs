@@ -65,10 +65,9 @@ async fn after_a_restart_of_the_plugin_its_volumes_are_published_again() {
         "before"
     );
     world.plugin.launch().await.unwrap();
-    eventually(SOON, "the calls are repeated", async || {
-        same(world.calls(), ["NodeStageVolume", "NodePublishVolume"].repeat(2))
-    })
-    .await;
+    world
+        .until_calls(&["NodeStageVolume", "NodePublishVolume"].repeat(2))
+        .await;
     world.until("published", 1).await;
     assert_eq!(
         fs::read_to_string(world.path(&volume).join("file")).unwrap(),

@@ -294,6 +294,12 @@ impl World {
         calls.filter(of_volumes).collect()
     }
 
+    /// Waits until these calls were made on the node, and no other.
+    pub async fn until_calls(&self, expected: &[&str]) {
+        let expected: Vec<String> = expected.iter().map(|method| (*method).to_owned()).collect();
+        eventually(SOON, "the calls", async || same(self.calls(), expected.clone())).await;
+    }
+
     /// Asserts that nothing of a publication is left on the node.
     pub fn assert_gone(&self, publication: &NodePublication) {
         let paths = self.paths(publication);

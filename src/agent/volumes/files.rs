@@ -91,7 +91,7 @@ impl Files {
     /// the target.
     pub fn prepare(&self, paths: &Paths, volume: &str, plugin: &str) -> io::Result<()> {
         make(&paths.home, PASSED_THROUGH)?;
-        if !self.has_asked(paths) {
+        if !self.has_asked(&paths.record) {
             let asked = Asked {
                 volume: volume.to_owned(),
                 plugin: plugin.to_owned(),
@@ -102,11 +102,16 @@ impl Files {
         make(&paths.staging, OWN)
     }
 
-    /// Whether the plugin was asked to mount the volume since the node was started.
-    pub fn has_asked(&self, paths: &Paths) -> bool {
+    /// Whether the plugin was asked for the publication of this record since the node was started.
+    pub fn has_asked(&self, record: &Path) -> bool {
         // A record that cannot be read claims no mount: what is there is left alone.
-        let asked: Option<Asked> = read_json(&paths.record).unwrap_or_default();
+        let asked: Option<Asked> = read_json(record).unwrap_or_default();
         asked.is_some_and(|asked| asked.boot == self.boot)
+    }
+
+    /// Whether it was asked for any publication of the volume since then: what is staged is the volume's.
+    pub fn has_asked_to_stage(&self, paths: &Paths) -> bool {
+        records(&paths.home).iter().any(|record| self.has_asked(record))
     }
 
     /// Where the path for programs leads.
@@ -161,14 +166,10 @@ impl Files {
         let entries = fs::read_dir(self.layout.mounts()).into_iter().flatten();
         let homes = entries.flatten().map(|entry| entry.path());
         for home in homes.filter(|home| !used(home) && mounts.below(home).next().is_none()) {
-            for entry in fs::read_dir(&home).into_iter().flatten().flatten() {
-                let path = entry.path();
-                if path.extension().is_some_and(|extension| extension == "json") {
-                    _ = remove_file(&path);
-                } else if path.ends_with(STAGING) {
-                    remove_empty(&path);
-                }
+            for record in records(&home) {
+                _ = remove_file(&record);
             }
+            remove_empty(&home.join(STAGING));
             remove_empty(&home);
         }
     }
@@ -214,6 +215,14 @@ pub fn look() -> io::Result<Mounts> {
         before = now;
     }
     Err(io::Error::other("the table of mounts changes while it is read"))
+}
+
+/// The records of the publications of a volume.
+fn records(home: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(home).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    let is_record = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "json");
+    paths.filter(is_record).collect()
 }
 
 fn make(directory: &Path, mode: u32) -> io::Result<()> {
@@ -307,17 +316,20 @@ mod tests {
             paths,
             _directory,
         } = world();
-        assert!(!files.has_asked(&paths));
+        assert!(!files.has_asked(&paths.record));
         files.prepare(&paths, "data", "p").unwrap();
         files.prepare(&paths, "data", "p").unwrap();
-        assert!(files.has_asked(&paths) && paths.staging.is_dir() && !paths.target.exists());
+        assert!(files.has_asked(&paths.record) && paths.staging.is_dir() && !paths.target.exists());
+        let later = files.layout().paths(&publication("data", "p-2")).unwrap();
+        assert!(!files.has_asked(&later.record) && files.has_asked_to_stage(&later));
         files.boot = "another".to_owned();
-        assert!(!files.has_asked(&paths), "the node was rebooted");
+        assert!(!files.has_asked(&paths.record), "the node was rebooted");
+        assert!(!files.has_asked_to_stage(&later));
         files.prepare(&paths, "data", "p").unwrap();
-        assert!(files.has_asked(&paths));
+        assert!(files.has_asked(&paths.record));
         fs::write(&paths.record, "{").unwrap();
         assert!(
-            !files.has_asked(&paths),
+            !files.has_asked(&paths.record),
             "a record that cannot be read claims nothing"
         );
     }
@@ -397,7 +409,7 @@ mod tests {
         files.prepare(&paths, "data", "p").unwrap();
         files.tidy_unused(|_| false, &mounted);
         files.tidy_unused(|home| home == paths.home, &Mounts::default());
-        assert!(files.has_asked(&paths), "mounted, or used");
+        assert!(files.has_asked(&paths.record), "mounted, or used");
         files.tidy_unused(|_| false, &Mounts::default());
         assert!(!paths.home.exists());
         files.prepare(&paths, "data", "p").unwrap();

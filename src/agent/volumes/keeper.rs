@@ -422,7 +422,8 @@ fn seen(mounts: &Mounts, files: &Files, paths: &Paths) -> Seen {
         staging: mounts.at(&paths.staging),
         other: others.next().cloned(),
         link: files.link(paths),
-        asked: files.has_asked(paths),
+        asked: files.has_asked(&paths.record),
+        asked_to_stage: files.has_asked_to_stage(paths),
     }
 }
 

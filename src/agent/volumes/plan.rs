@@ -131,8 +131,11 @@ pub struct Seen {
     pub other: Option<PathBuf>,
     /// The path for programs.
     pub link: Link,
-    /// Whether the agent has asked the plugin to mount something since the node was started. What is mounted otherwise is foreign.
+    /// Whether the agent has asked the plugin for the publication since the node was started. What is mounted at the target otherwise
+    /// is foreign.
     pub asked: bool,
+    /// Whether it has asked for any publication of the volume, which all share what is staged.
+    pub asked_to_stage: bool,
 }
 
 /// The session of a plugin.
@@ -299,9 +302,15 @@ fn seen<'a>(observed: &Observed<'a>) -> Result<&'a Seen, Wait> {
         let message = "what is mounted cannot be read".to_owned();
         return Err(wait("MountsUnknown", message));
     };
-    let here = [seen.target, seen.staging];
-    let is_foreign = here.contains(&At::Covered) || (!seen.asked && here != [At::Nothing; 2]);
-    if is_foreign { Err(foreign()) } else { Ok(seen) }
+    let is_foreign = |at, asked: bool| match at {
+        At::Nothing => false,
+        At::Mounted => !asked,
+        At::Covered => true,
+    };
+    if is_foreign(seen.target, seen.asked) || is_foreign(seen.staging, seen.asked_to_stage) {
+        return Err(foreign());
+    }
+    Ok(seen)
 }
 
 fn foreign() -> Wait {

@@ -33,6 +33,7 @@ impl World {
                 other: None,
                 link: Link::Absent,
                 asked: false,
+                asked_to_stage: false,
             }),
             done: Done::default(),
             now: Instant::now(),
@@ -74,7 +75,9 @@ impl World {
     fn carry_out(&mut self, step: Step) {
         let (session, now) = (self.plugin.as_ref().map_or(0, |ready| ready.session), self.now);
         let offers_stage = self.plugin.as_ref().is_ok_and(|ready| ready.offers.stage);
-        self.seen().asked |= matches!(step, Step::Stage | Step::Publish);
+        let asks = matches!(step, Step::Stage | Step::Publish);
+        self.seen().asked |= asks;
+        self.seen().asked_to_stage |= asks;
         let (seen, done) = (self.seen.as_mut().unwrap(), &mut self.done);
         match step {
             Step::Stage => {
@@ -225,6 +228,26 @@ fn a_foreign_mount_is_never_touched_and_nothing_is_confirmed_beside_it() {
     later.carry_out(Step::Unpublish);
     later.seen().target = At::Mounted;
     assert_eq!(later.waits_for(), Some(FOREIGN), "it came after the unmount");
+}
+
+/// What an earlier publication left staged is the agent's; what is at the target of this one is not.
+#[test]
+fn a_volume_that_an_earlier_publication_left_staged_is_published_and_unstaged() {
+    for instruction in [Instruction::Publish, Instruction::Unpublish] {
+        let mut world = World::new(instruction);
+        world.seen().staging = At::Mounted;
+        world.seen().asked_to_stage = true;
+        let steps = world.run();
+        let expected = match instruction {
+            Instruction::Publish => vec![Step::Stage, Step::Publish, Step::Link],
+            _ => vec![Step::Unpublish, Step::Unstage, Step::ConfirmUnpublished],
+        };
+        assert_eq!(steps, expected, "{instruction:?}");
+    }
+    let mut world = World::new(Instruction::Publish);
+    world.seen().target = At::Mounted;
+    world.seen().asked_to_stage = true;
+    assert_eq!(world.waits_for(), Some(FOREIGN));
 }
 
 /// INV-6.
