@@ -1,6 +1,7 @@
 //! The processes of a development cluster: started in the order of their dependencies, and stopped in the reverse order.
 
 use std::collections::HashMap;
+use std::fs;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -34,6 +35,8 @@ pub struct Cluster {
     /// Where the replicas serve agents.
     servers: Vec<String>,
     csi_plugin: Option<PluginProcess>,
+    /// On the node of each agent, where there is a CSI plugin.
+    node_plugins: Vec<PluginProcess>,
     apiserver: Option<ApiServer>,
     etcd: Option<Etcd>,
     // Dropped last: its files go after the processes that use them.
@@ -61,6 +64,7 @@ impl Cluster {
             replicas: Vec::new(),
             servers: Vec::new(),
             csi_plugin: None,
+            node_plugins: Vec::new(),
             apiserver: None,
             etcd: None,
             directory,
@@ -119,6 +123,29 @@ impl Cluster {
         Ok(self.csi_plugin.insert(plugin))
     }
 
+    /// Starts a CSI plugin for the node of each agent, with the volumes of the plugin of [`start_csi_plugin`](Self::start_csi_plugin).
+    pub async fn start_node_plugins(
+        &mut self,
+        binary: &Path,
+        driver: &str,
+        count: usize,
+    ) -> Result<(), Error> {
+        let directory = self.directory.path().join("csi");
+        for name in (1..=count).map(agent_name) {
+            let home = directory.join(&name);
+            fs::create_dir_all(&home).map_err(Error::write(&home))?;
+            let mut options = options::Options::in_directory(&home, driver);
+            options.backend = directory.join("volumes");
+            options.offers.controller = false;
+            options.node = Some(options::NodeOptions::new(&format!("csi-{name}")));
+            let plugin = self
+                .unless_one_ends(PluginProcess::start(binary, options))
+                .await?;
+            self.node_plugins.push(plugin);
+        }
+        Ok(())
+    }
+
     /// Starts the replicas `dev-1`, `dev-2`, …, without waiting until they are ready.
     pub fn start_replicas(
         &mut self,
@@ -149,15 +176,23 @@ impl Cluster {
     }
 
     /// Starts the agents `agent-1`, `agent-2`, …, which join with this token, without waiting until they are ready.
-    pub fn start_agents(&mut self, binary: &Path, count: usize, token: &Path) -> Result<(), Error> {
+    pub fn start_agents(
+        &mut self,
+        binary: &Path,
+        count: usize,
+        token: &Path,
+        driver: &str,
+    ) -> Result<(), Error> {
         let directory = self.directory.path().join("agents");
-        for number in 1..=count {
+        for (index, name) in (1..=count).map(agent_name).enumerate() {
+            let plugin = self.node_plugins.get(index);
+            let flag = plugin.map(|plugin| format!("--csi-node={driver}={}", plugin.endpoint()));
             let options = agent::Options {
                 binary: binary.to_owned(),
-                name: format!("agent-{number}"),
+                name,
                 servers: self.servers.clone(),
                 token_file: Some(token.to_owned()),
-                flags: Vec::new(),
+                flags: flag.into_iter().collect(),
                 env: Vec::new(),
             };
             self.agents.push(Agent::start(&directory, options)?);
@@ -253,7 +288,7 @@ impl Cluster {
         for stopped in join_all(self.replicas.iter_mut().map(|replica| replica.stop())).await {
             outcomes.push(stopped.map(|_| ()));
         }
-        if let Some(plugin) = &mut self.csi_plugin {
+        for plugin in self.node_plugins.iter_mut().chain(&mut self.csi_plugin) {
             outcomes.push(plugin.stop().await.map(|_| ()));
         }
         if let Some(server) = &mut self.apiserver {
@@ -269,7 +304,8 @@ impl Cluster {
     fn processes(&mut self) -> impl Iterator<Item = &mut Supervised> {
         let agents = self.agents.iter_mut().filter_map(|agent| agent.process());
         let replicas = self.replicas.iter_mut().filter_map(|replica| replica.process());
-        let csi_plugin = self.csi_plugin.iter_mut().filter_map(PluginProcess::process);
+        let plugins = self.node_plugins.iter_mut().chain(&mut self.csi_plugin);
+        let csi_plugin = plugins.filter_map(PluginProcess::process);
         let apiserver = self.apiserver.iter_mut().filter_map(|server| server.process());
         let etcd = self.etcd.iter_mut().flat_map(Etcd::processes);
         agents
@@ -278,4 +314,9 @@ impl Cluster {
             .chain(apiserver)
             .chain(etcd)
     }
+}
+
+/// The name of an agent and of its node.
+fn agent_name(number: usize) -> String {
+    format!("agent-{number}")
 }

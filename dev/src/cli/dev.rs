@@ -77,7 +77,7 @@ pub struct DevArgs {
     #[arg(long)]
     pub no_kubernetes: bool,
 
-    /// Also run a CSI plugin, whose volumes are directories
+    /// Also run a CSI plugin, whose volumes are directories, and one on the node of each agent
     #[arg(long)]
     pub csi_demo: bool,
 
@@ -183,7 +183,7 @@ async fn bring_up(
         start_apiserver(cluster, &endpoints).await?
     };
     let csi_plugin = match args.csi_demo {
-        true => Some(start_csi_plugin(cluster).await?),
+        true => Some(start_csi_plugin(cluster, usize::from(args.agents)).await?),
         false => None,
     };
     if args.agents > 0 {
@@ -288,7 +288,7 @@ async fn start_apiserver(cluster: &mut Cluster, endpoints: &[String]) -> Result<
 }
 
 /// Starts the CSI plugin and returns the file with its Plugin object, which the person at the terminal may apply.
-async fn start_csi_plugin(cluster: &mut Cluster) -> Result<PathBuf, Failure> {
+async fn start_csi_plugin(cluster: &mut Cluster, agents: usize) -> Result<PathBuf, Failure> {
     let step = "csi-plugin";
     let this = env::current_exe()
         .map_err(|error| Failure::failed(format!("cannot find the file of this program: {error}")))?;
@@ -298,6 +298,10 @@ async fn start_csi_plugin(cluster: &mut Cluster) -> Result<PathBuf, Failure> {
         .map_err(failure)?;
     let endpoint = plugin.endpoint().clone();
     say(step, &format!("{DEMO_DRIVER} listens on {endpoint}"))?;
+    cluster
+        .start_node_plugins(&this, DEMO_DRIVER, agents)
+        .await
+        .map_err(failure)?;
     let file = cluster.directory().path().join("csi").join("plugin.yaml");
     let object = format!(
         "apiVersion: quorate.dev/v1\nkind: Plugin\nmetadata: {{name: {DEMO_DRIVER}}}\nspec: {{endpoint: \"{endpoint}\"}}\n"
@@ -326,7 +330,7 @@ async fn start_agents(
     let directory = cluster.directory().path();
     let token = join::worker_token(&settings.binary, directory, ca_dir, &etcd).await;
     cluster
-        .start_agents(&settings.binary, count, &token.map_err(failure)?)
+        .start_agents(&settings.binary, count, &token.map_err(failure)?, DEMO_DRIVER)
         .map_err(failure)
 }
 
