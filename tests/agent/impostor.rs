@@ -120,7 +120,8 @@ async fn a_node_with_its_own_certificate_is_no_server_and_neither_is_one_of_anot
     node.ready().await;
     let stored = node.stored();
     let text = |field: &str| stored["certificate"][field].as_str().unwrap().to_owned();
-    let chain = CertificateDer::pem_slice_iter(text("chain").as_bytes());
+    let pem = text("chain");
+    let chain = CertificateDer::pem_slice_iter(pem.as_bytes());
     let mut chain: Vec<CertificateDer<'static>> = chain.collect::<Result<_, _>>().unwrap();
     let real = std::fs::read(std::path::Path::new(&site.ca).join("current/node-ca.crt")).unwrap();
     chain.push(CertificateDer::from_pem_slice(&real).unwrap());
