@@ -178,7 +178,9 @@ pub async fn run(
         metrics,
         held: None,
     };
-    keeper.resume().map_err(|fault| unusable(directory.path(), &fault))?;
+    keeper
+        .resume()
+        .map_err(|fault| unusable(directory.path(), &fault))?;
     info!(node = %settings.name, "agent {} starts", settings.release);
     let NodeRemoved = tokio::select! {
         removed = keeper.run() => removed,

@@ -47,7 +47,9 @@ async fn a_range_whose_member_is_out_of_reach_comes_no_further_and_its_silence_i
         }
     });
     let written = put(&other, "/q/other", "x").await.revision;
-    timeout(SOON, progress.come_to(written)).await.expect("it comes there");
+    timeout(SOON, progress.come_to(written))
+        .await
+        .expect("it comes there");
     proxy.set(Network::BlackHole);
     let written = put(&other, "/q/other", "y").await.revision;
     assert!(timeout(QUIET, progress.come_to(written)).await.is_err());
@@ -62,7 +64,9 @@ async fn a_range_whose_member_is_out_of_reach_comes_no_further_and_its_silence_i
         () = asking => panic!("no answer came through"),
     }
     proxy.set(Network::Passes);
-    timeout(SOON, progress.come_to(written)).await.expect("it catches up");
+    timeout(SOON, progress.come_to(written))
+        .await
+        .expect("it catches up");
 }
 
 fn quiet(client: &quorate::etcd::Etcd) -> Follower {

@@ -34,12 +34,7 @@ const PLACES: [(&str, &[&str]); 39] = [
     ("ring", &["src/etcd/alert.rs", "src/identity"]),
     (
         "rustix",
-        &[
-            "src/agent",
-            "src/cli/run.rs",
-            "src/clock.rs",
-            "src/one_stream.rs",
-        ],
+        &["src/agent", "src/cli/run.rs", "src/clock.rs", "src/one_stream.rs"],
     ),
     ("rustls_native_certs", &["src/etcd"]),
     ("semver", &["src/release.rs"]),

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use futures::stream::{self, StreamExt as _};
 use prost::Message;
 use quorate::proto::{Metadata, Node, NodeSpec, NodeStatus, Role};
-use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair, SanType};
+use rcgen::{
+    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair, SanType,
+};
 use tonic::transport::Identity;
 use uuid::Uuid;
 
@@ -84,7 +86,10 @@ async fn open_all(site: &Site, replica: &mut TestReplica, identities: &[Identity
 fn resident(replica: &mut TestReplica) -> usize {
     let pid = replica.pid().expect("it runs");
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .unwrap();
     let kib: usize = line.trim().trim_end_matches(" kB").parse().unwrap();
     kib << 10
 }
@@ -115,7 +120,11 @@ async fn a_crowd_of_sessions_costs_little_memory_and_turns_to_another_replica_wi
     let heartbeats = async || first.metric("quorate_session_heartbeats_total").await;
     eventually(SOON, "each session has a heartbeat", async || {
         let count = heartbeats().await;
-        if count >= AGENTS as f64 { Ok(()) } else { Err(count) }
+        if count >= AGENTS as f64 {
+            Ok(())
+        } else {
+            Err(count)
+        }
     })
     .await;
 
