@@ -1,5 +1,6 @@
 //! Certificates are replaced: in time, by an operator's wish, and with the role.
 
+use quorate::proto::Role;
 use quorate::proto::node_certificate::State;
 
 use super::site::{Site, TestAgent};
@@ -67,7 +68,11 @@ async fn an_operators_wish_and_another_role_replace_it_at_once() {
     .await;
     agent.ready().await;
     let uid = site.uid("n1").await;
-    site.run(&["demote", "n1", "--yes", "--wait"]).await.expect_done();
+    // It is no member yet, so that `quorate demote` refuses.
+    site.change("n1", |node| {
+        node.spec.get_or_insert_default().set_desired_role(Role::Worker)
+    })
+    .await;
     eventually(SOON, "the certificate of a worker", async || {
         let (subject, _) = read(&agent.chain());
         if subject.ends_with("OU=quorate-worker") {
