@@ -71,7 +71,7 @@ async fn a_node_confirms_its_own_publication_and_from_one_state_alone() {
     let first = site.member(&mut client, "n1", &token).await;
     let second = site.member(&mut client, "n2", &token).await;
     let mut own = site.client_of(&mut replica, &first).await;
-    let mut other = site.client_of(&mut replica, &second).await;
+    let other = site.client_of(&mut replica, &second).await;
     for state in [State::PendingPublish, State::Published] {
         let key = publish(&site, "n1", &first.uid, state).await;
         let refused = unpublished(&mut own, "p-n1").await.unwrap_err();

@@ -52,12 +52,6 @@ impl Agent {
         })
     }
 
-    /// Sends a heartbeat.
-    pub fn beat(&self) {
-        // A session that has ended takes none.
-        let _ = self.heartbeats.unbounded_send(SessionRequest {});
-    }
-
     /// Sends heartbeats until the session is dropped.
     pub fn keep_beating(&mut self) {
         self.keep_beating_every(BEAT);
@@ -148,9 +142,4 @@ pub async fn cell(site: &Site, node: &str, title: &str) -> String {
     let (mut titles, mut row) = (lines.next().unwrap(), lines.next().unwrap());
     let at = titles.position(|found| found == title).unwrap();
     row.nth(at).unwrap().to_owned()
-}
-
-/// The names of the volumes of a view.
-pub fn volumes(view: &NodeView) -> Vec<&str> {
-    view.publications.iter().map(|one| one.volume.as_str()).collect()
 }
