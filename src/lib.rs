@@ -19,6 +19,9 @@ pub mod cli;
 pub mod clock;
 #[cfg(feature = "controller")]
 #[doc(hidden)]
+pub mod control;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
 pub mod csi;
 #[cfg(feature = "controller")]
 #[doc(hidden)]
@@ -32,6 +35,9 @@ pub mod failpoint;
 pub mod gate;
 #[doc(hidden)]
 pub mod grpc_code;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
+pub mod grpc_status;
 #[cfg(feature = "controller")]
 #[doc(hidden)]
 pub mod identity;

@@ -7,6 +7,7 @@
 )]
 
 mod agent_volumes;
+mod control;
 mod csi;
 mod deallocation;
 mod deploy;
@@ -22,6 +23,7 @@ mod members;
 mod objects;
 mod resources;
 mod roles;
+mod sessions;
 mod store;
 mod streams;
 mod support;

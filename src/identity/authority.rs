@@ -96,6 +96,13 @@ pub enum Unusable {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuthorityDigest(pub [u8; 32]);
 
+impl AuthorityDigest {
+    /// The digest of a certificate (DER).
+    pub fn of(certificate: &[u8]) -> Self {
+        Self(sha256(certificate))
+    }
+}
+
 impl fmt::Display for AuthorityDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&base32(&self.0))
@@ -171,7 +178,7 @@ impl AuthorityCertificate {
                 .filter(|block| !is_self_signed(block.contents()))
                 .map(pem::encode)
                 .collect(),
-            digest: AuthorityDigest(sha256(own.contents())),
+            digest: AuthorityDigest::of(own.contents()),
             not_before,
             not_after,
             subject: certificate.subject().to_string(),
@@ -250,6 +257,11 @@ impl Authority {
     /// must have already. In PEM.
     pub(super) fn intermediates_pem(&self) -> &str {
         &self.certificate.intermediates_pem
+    }
+
+    /// Its own certificate, in DER.
+    pub fn certificate_der(&self) -> &[u8] {
+        self.certificate.own.contents()
     }
 
     /// Its subject, as OpenSSL writes it: `CN=quorate node authority`.

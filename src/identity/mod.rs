@@ -4,6 +4,8 @@
 //! are two, so that a certificate of a node never passes at etcd.
 
 pub mod authority;
+pub mod certificate;
+pub mod control;
 pub mod controller;
 mod digest;
 pub mod directory;
@@ -15,7 +17,7 @@ pub mod node;
 mod plan;
 pub mod record;
 mod recorded_node;
-mod request;
+pub mod request;
 pub mod token;
 pub mod validity;
 

@@ -118,6 +118,8 @@ fn every_family() -> String {
     for volumes in [&handles.volumes, &handles.agent_volumes] {
         drop(volumes.get_or_create(&metrics::State { state: "" }));
     }
+    let call = metrics::ControlCall { method: "", code: "" };
+    drop(handles.control_calls.get_or_create(&call));
     let call = metrics::CsiOperation {
         driver_name: String::new(),
         method_name: "",
