@@ -117,9 +117,9 @@ impl Files {
     /// Where the path for programs leads.
     pub fn link(&self, paths: &Paths) -> Link {
         match fs::read_link(&paths.link) {
-            Ok(to) if to == self.from_link(&paths.target) => Link::Ours,
+            Ok(to) if to == self.relative(&paths.target) => Link::Ours,
             // Of an earlier publication of the volume, or of an earlier volume of its name.
-            Ok(to) if to.starts_with(self.from_link(&self.layout.mounts())) => Link::Absent,
+            Ok(to) if to.starts_with(self.relative(&self.layout.mounts())) => Link::Absent,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Link::Absent,
             Ok(_) | Err(_) => Link::Taken,
         }
@@ -133,8 +133,7 @@ impl Files {
         // By a rename: no program finds the path missing in between.
         let new = self.layout.mounts().join(".link");
         remove_file(&new)?;
-        std::os::unix::fs::symlink(self.from_link(&paths.target), &new)
-            .map_err(|error| named(&new, error))?;
+        std::os::unix::fs::symlink(self.relative(&paths.target), &new).map_err(|error| named(&new, error))?;
         fs::rename(&new, &paths.link).map_err(|error| named(&paths.link, error))
     }
 
@@ -147,7 +146,7 @@ impl Files {
     }
 
     /// A link says where a path is from its own directory: an agent in a container may have the directory elsewhere.
-    fn from_link(&self, path: &Path) -> PathBuf {
+    fn relative(&self, path: &Path) -> PathBuf {
         let relative = path.strip_prefix(self.layout.directory());
         relative.unwrap_or(path).to_owned()
     }
