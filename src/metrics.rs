@@ -411,9 +411,6 @@ mod tests {
         for line in [
             "quorate_node_certificates{state=\"pending\"} 0",
             "quorate_node_certificates_issued_total 0",
-            "quorate_sessions 0",
-            "quorate_sessions_ended_total{reason=\"superseded\"} 0",
-            "quorate_session_heartbeats_total 0",
             "quorate_volumes{state=\"created\"} 4",
             "quorate_volume_queue_depth 0",
             "quorate_volume_retries_total 0",
@@ -466,6 +463,9 @@ mod tests {
             "quorate_control_calls_total{method=\"Join\",code=\"OK\"} 1",
             "quorate_control_handshakes_total{result=\"done\"} 0",
             "quorate_nodes_joined_total 0",
+            "quorate_sessions 0",
+            "quorate_sessions_ended_total{reason=\"superseded\"} 0",
+            "quorate_session_heartbeats_total 0",
         ] {
             assert!(text.contains(line), "missing {line:?} in:\n{text}");
         }

@@ -116,9 +116,8 @@ impl Own {
         let read = store.etcd.get(&key).await;
         let (stored, _) = read.map_err(|error| refusal::unavailable(&error))?;
         let none = || {
-            Status::not_found(format!(
-                "volume {volume} is not published to the node under this uid"
-            ))
+            let why = format!("volume {volume} is not published to the node under this uid");
+            Status::failed_precondition(why)
         };
         let stored = stored.ok_or_else(none)?;
         let id = format!("{volume}/{}", caller.name());

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use prost::Message;
+use tokio::sync::MutexGuard;
 use tokio::time::timeout;
 use tonic::Status;
 
@@ -62,15 +63,12 @@ pub async fn report(
                     is_counted = true;
                 }
                 let key = keys.node(caller.name());
+                let claims = has_new_node_id(caller.node(), &report);
+                if claims && alone.is_none() {
+                    alone = Some(claim(site).await?);
+                }
                 let mut txn = caller.writes(keys);
-                if has_new_node_id(caller.node(), &report) {
-                    if alone.is_none() {
-                        let claiming = timeout(CLAIM_LIMIT, site.node_ids.lock()).await;
-                        alone =
-                            Some(claiming.map_err(|_| {
-                                refusal::exhausted("many nodes report new node ids; try again")
-                            })?);
-                    }
+                if claims {
                     let seen = check_node_ids(&site.store, &caller, &report).await?;
                     txn = txn.when_range_unwritten_since(&keys.nodes(), seen);
                 }
@@ -83,6 +81,12 @@ pub async fn report(
         }
         caller = caller.again(&site.store).await?;
     }
+}
+
+/// Waits until no other report of this replica claims a node id.
+async fn claim(site: &Site) -> Result<MutexGuard<'_, ()>, Status> {
+    let claiming = timeout(CLAIM_LIMIT, site.node_ids.lock()).await;
+    claiming.map_err(|_| refusal::exhausted("many nodes report new node ids; try again"))
 }
 
 /// Checks what can be said of a report alone.
