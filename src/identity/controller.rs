@@ -11,21 +11,19 @@ use futures::{FutureExt, StreamExt};
 use jiff::{SignedDuration, Timestamp};
 use tracing::{debug, info, warn};
 
+use super::answer::{Answer, Grant, Outcome, Recorded, act};
 use super::authority::{Authority, AuthorityKind};
 use super::directory;
 use super::gauges::Gauges;
-use super::index::{Index, Record};
-use super::node::{self, NodeHolder, NodeRole};
-use super::plan::{AtHand, Decision, Refusal, Wait, plan, requested_key};
-use super::record::{issued, refused};
+use super::index::Index;
+use super::plan::{AtHand, Decision, Wait, plan};
 use super::recorded_node::RecordedNode;
-use crate::etcd::{ClusterId, Etcd, Fence, FencedError, Revision};
-use crate::failpoint;
+use crate::etcd::{ClusterId, Fence, Revision};
 use crate::kube::events::{Notice, Severity};
 use crate::retry::{Backoff, Policy};
 use crate::store::object::node::role_word;
-use crate::store::writer::{Proof, Unit, Write, Writer, writer};
-use crate::store::{Follower, Name, Store};
+use crate::store::writer::{Writer, writer};
+use crate::store::{Follower, Store};
 use crate::term::{Notices, TermOver};
 
 /// How often the files of the authority are read, two of a kilobyte each, and records are counted.
@@ -96,50 +94,6 @@ type ReadAuthority = Result<Arc<Authority>, String>;
 fn read_authority(directory: &Path) -> ReadAuthority {
     let read = directory::read(directory, AuthorityKind::Node, Timestamp::now());
     read.map(Arc::new).map_err(|error| error.to_string())
-}
-
-/// An answer to a request, before it is made.
-struct Answer {
-    uid: Box<str>,
-    record: Record,
-    reply: Result<Grant, Refusal>,
-}
-
-/// What a certificate is made of, besides the request.
-struct Grant {
-    role: NodeRole,
-    /// When the node was last written.
-    node: Revision,
-    authority: Arc<Authority>,
-    cluster: ClusterId,
-}
-
-/// An answer as it is reported: to which node, and the role that was signed for, or the refusal.
-struct Recorded {
-    node: String,
-    answer: Result<NodeRole, Refusal>,
-}
-
-/// What became of an answer.
-enum Outcome {
-    /// Recorded at this revision.
-    Done(Revision, Recorded),
-    /// Something changed since it was decided. Nothing was written.
-    Refused,
-    /// It could not be made, or etcd did not take it or answer.
-    Failed(String),
-    /// The term is over.
-    LostLeadership,
-}
-
-impl From<FencedError> for Outcome {
-    fn from(error: FencedError) -> Self {
-        match error {
-            FencedError::Conflict => Self::Refused,
-            FencedError::LostLeadership(_) => Self::LostLeadership,
-            FencedError::Failed(error) | FencedError::Unknown(error) => Self::Failed(error.to_string()),
-        }
-    }
 }
 
 /// The requests that wait for the same, in words.
@@ -260,7 +214,10 @@ impl<'c> TermState<'c> {
             let (certifier, writer) = (self.certifier, self.writer.clone());
             self.under_way.push(Box::pin(async move {
                 let uid = answer.uid.clone();
-                (uid, act(certifier, &writer, answer).await)
+                (
+                    uid,
+                    act(&certifier.store, &writer, certifier.settings.life, answer).await,
+                )
             }));
         }
     }
@@ -358,66 +315,4 @@ impl<'c> TermState<'c> {
             }
         }
     }
-}
-
-/// Makes an answer and records it, if the node and the record are what they were when it was decided (INV-13).
-async fn act(certifier: &Certifier, writer: &Writer, answer: Answer) -> Outcome {
-    failpoint::pause_at("identity.before-sign").await;
-    let Answer { uid, record, reply } = answer;
-    let Store { etcd, keys } = &certifier.store;
-    let put = |after| Unit::new().put(keys.certificate(&uid), record.revision, after);
-    let reply = reply.and_then(|grant| Ok((requested_key(&record.value)?, grant)));
-    let (unit, answer) = match reply {
-        Err(refusal) => (put(refused(&record, &refusal)), Err(refusal)),
-        Ok((key, grant)) => {
-            // A name that is none has no node in the index, and its request waits.
-            let Ok(name) = record.value.node.parse::<Name>() else {
-                return Outcome::Refused;
-            };
-            let holder = NodeHolder {
-                cluster: grant.cluster,
-                uid: &uid,
-                name: name.as_str(),
-                role: grant.role,
-            };
-            let life = certifier.settings.life;
-            let signed = match node::certificate(&grant.authority, &key, holder, life, Timestamp::now()) {
-                Ok(signed) => signed,
-                Err(error) => return Outcome::Failed(error.to_string()),
-            };
-            let unit = put(issued(&record, grant.role, &signed))
-                .proving(Proof::Unchanged(keys.node(&name), grant.node))
-                .proving(Proof::Unchanged(keys.removed(&uid), Revision::ABSENT));
-            (unit, Ok(grant.role))
-        }
-    };
-    failpoint::pause_at("identity.before-store").await;
-    let written = unit.writes().to_vec();
-    let reply = writer.write(unit).await;
-    let reply = Some(reply).filter(|_| !failpoint::drop_reply_at("identity.reply"));
-    let outcome = match reply {
-        Some(Ok(revision)) => Ok(revision),
-        Some(Err(FencedError::Unknown(error))) => find(etcd, &written)
-            .await
-            .ok_or_else(|| Outcome::Failed(error.to_string())),
-        Some(Err(error)) => Err(error.into()),
-        None => find(etcd, &written)
-            .await
-            .ok_or_else(|| Outcome::Failed("the reply was lost".to_owned())),
-    };
-    failpoint::pause_at("identity.after-store").await;
-    let node = record.value.node;
-    match outcome {
-        Ok(revision) => Outcome::Done(revision, Recorded { node, answer }),
-        Err(outcome) => outcome,
-    }
-}
-
-/// The revision of the record, the one write of an answer, if etcd holds it. A write that etcd makes after this look is counted and
-/// reported nowhere.
-async fn find(etcd: &Etcd, written: &[Write]) -> Option<Revision> {
-    let write = written.first()?;
-    let (stored, _) = etcd.get(&write.key).await.ok()?;
-    let stored = stored.filter(|kv| Some(&kv.value) == write.value.as_ref())?;
-    Some(stored.mod_revision)
 }

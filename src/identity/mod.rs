@@ -3,7 +3,9 @@
 //! The *node authority* signs what agents and the control port show, the *etcd authority* what etcd and its clients show. They
 //! are two, so that a certificate of a node never passes at etcd.
 
+mod answer;
 pub mod authority;
+mod chain;
 pub mod controller;
 mod digest;
 pub mod directory;
