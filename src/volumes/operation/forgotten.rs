@@ -70,7 +70,7 @@ impl Run<'_> {
         let mut left = BTreeSet::new();
         for kv in tombstones {
             let name = keys.parse_tombstone(&kv.key).unwrap_or_default();
-            let unreadable = || Failure::unreadable_tombstone(name);
+            let unreadable = || Failure::unreadable_tombstone(taken_in.name(), name);
             let tombstone = decode::<Tombstone>(name, &kv.value).map_err(|_| unreadable())?;
             if tombstone.keeps_volume {
                 // The record of the volume has what is left.
