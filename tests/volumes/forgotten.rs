@@ -122,7 +122,7 @@ async fn a_node_id_that_the_plugin_never_confirms_holds_its_volume_until_an_oper
         let applied = world.run_with(&["apply", "-f", "-"], &shown).await;
         match applied.stdout.contains("unchanged") {
             true => Ok(()),
-            false => Err(applied),
+            false => Err(format!("{applied:?}")),
         }
     })
     .await;
