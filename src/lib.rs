@@ -12,6 +12,8 @@ pub mod causes;
 #[cfg(feature = "controller")]
 #[doc(hidden)]
 pub mod cli;
+#[doc(hidden)]
+pub mod clock;
 #[cfg(feature = "controller")]
 #[doc(hidden)]
 pub mod csi;

@@ -36,6 +36,22 @@ impl<T> From<Proposal<T>> for Decision<T> {
     }
 }
 
+impl<T> Proposal<T> {
+    /// The decision where this still means what a person agreed to.
+    ///
+    /// # Errors
+    /// 5 if it does not.
+    pub fn still_means(self, agreed: &str) -> Result<Decision<T>, Failure> {
+        match self.txn.is_some() && self.statement != agreed {
+            true => Err(Failure::conflict(format!(
+                "something changed meanwhile; now: {}",
+                self.statement
+            ))),
+            false => Ok(self.into()),
+        }
+    }
+}
+
 /// Commits what `decide` returns, and calls it again as long as others change what it read.
 ///
 /// # Errors

@@ -4,7 +4,7 @@ use prost::Message;
 
 use super::index::TaskId;
 use super::plan::Action;
-use crate::etcd::{Error, FencedError, Revision};
+use crate::etcd::{FencedError, Revision, Stop};
 use crate::failpoint;
 use crate::proto::task_status::State;
 use crate::proto::{Task, TaskStatus};
@@ -12,28 +12,9 @@ use crate::store::object::{decode, task};
 use crate::store::writer::{Proof, Unit, Writer};
 use crate::store::{Keys, Name, Store};
 
-/// What became of an action.
-#[derive(Debug)]
-pub enum Outcome {
-    /// Done at this revision, or before it.
-    Done(Revision),
-    /// Something changed since the action was decided. Nothing was written.
-    Refused,
-    /// etcd did not do it, or did not answer. What etcd holds by then decides what follows.
-    Failed(Error),
-    /// The term is over.
-    LostLeadership,
-}
-
-impl From<FencedError> for Outcome {
-    fn from(error: FencedError) -> Self {
-        match error {
-            FencedError::Conflict => Self::Refused,
-            FencedError::LostLeadership(_) => Self::LostLeadership,
-            FencedError::Failed(error) | FencedError::Unknown(error) => Self::Failed(error),
-        }
-    }
-}
+/// What became of an action: done at this revision or before it, or not, as far as is known. What etcd holds by then decides what
+/// follows.
+pub type Outcome = Result<Revision, Stop>;
 
 /// Carries out an action.
 pub async fn act(store: &Store, writer: &Writer, action: &Action) -> Outcome {
@@ -72,15 +53,15 @@ fn service_deletion(keys: &Keys, name: &Name, mod_revision: Revision, networks: 
 async fn delete(store: &Store, writer: &Writer, key: &[u8], unit: Unit) -> Outcome {
     failpoint::abort_at("deallocator.deleting");
     let outcome = match writer.write(unit).await {
-        Ok(revision) => Outcome::Done(revision),
+        Ok(revision) => Ok(revision),
         // Read again. A deletion that still happens after that read is harmless: its repetition is refused, as the
         // objects no longer are what it compares.
         Err(FencedError::Unknown(error)) => match store.etcd.get(key).await {
-            Ok((None, revision)) => Outcome::Done(revision),
-            Ok((Some(_), _)) => Outcome::Failed(error),
-            Err(unread) => Outcome::Failed(unread),
+            Ok((None, revision)) => Ok(revision),
+            Ok((Some(_), _)) => Err(error.into()),
+            Err(unread) => Err(unread.into()),
         },
-        Err(error) => error.into(),
+        Err(error) => Err(error.into()),
     };
     failpoint::abort_at("deallocator.deleted");
     outcome
@@ -92,7 +73,7 @@ async fn orphan(store: &Store, writer: &Writer, id: &TaskId) -> Outcome {
     let key = store.keys.task(&id.service, &id.name);
     let stored = match store.etcd.get(&key).await {
         Ok((stored, _)) => stored,
-        Err(error) => return Outcome::Failed(error),
+        Err(error) => return Err(error.into()),
     };
     let read = |value: &[u8]| decode::<Task>(&format!("{}/{}", id.service, id.name), value).ok();
     let unfinished = stored.and_then(|kv| {
@@ -100,14 +81,14 @@ async fn orphan(store: &Store, writer: &Writer, id: &TaskId) -> Outcome {
         Some((task.spec?.node.parse::<Name>().ok()?, kv))
     });
     let Some((node, kv)) = unfinished else {
-        return Outcome::Refused;
+        return Err(Stop::Stale);
     };
     let unit = Unit::new()
         .put(key, kv.mod_revision, orphaned(kv.value))
         .proving(Proof::Unchanged(store.keys.node(&node), Revision::ABSENT));
     let outcome = writer.write(unit).await;
     failpoint::abort_at("deallocator.orphaned");
-    outcome.map_or_else(Outcome::from, Outcome::Done)
+    outcome.map_err(Stop::from)
 }
 
 /// The stored task with another state. Protobuf merges a message that follows another, so fields that only a newer

@@ -1,24 +1,19 @@
 //! Observes, plans and acts, under one term.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
-use futures::stream::FuturesUnordered;
-use futures::{FutureExt, StreamExt};
 use tracing::{debug, info, warn};
 
 use super::act::{Outcome, act};
 use super::index::{Index, Item};
 use super::plan::{Action, Summary, plan};
-use crate::etcd::{Fence, Revision};
+use crate::etcd::{Fence, Stop};
 use crate::failpoint;
 use crate::kube::events::{Notice, Severity};
 use crate::metrics::{Kind, Metrics};
-use crate::retry::{Backoff, Policy};
 use crate::store::writer::{Writer, writer};
 use crate::store::{Follower, Store, Update};
-use crate::term::{Notices, TermGauges, TermOver};
+use crate::term::{Acts, Notices, TermGauges, TermOver};
 
 /// Actions under way at once: enough for eight full transactions, so that the writer always has the next one ready.
 const UNDER_WAY: usize = 512;
@@ -42,9 +37,7 @@ impl Deallocator {
         let (writer, transactions) = writer(&self.store.etcd, &self.fence);
         let state = TermState {
             index: Index::new(self.store.keys.clone()),
-            held: HashMap::new(),
-            backoff: Backoff::default(),
-            under_way: FuturesUnordered::new(),
+            acts: Acts::default(),
             gauges: Gauges::new(self.store.etcd.metrics()),
             unreadable_reported: 0,
             writer,
@@ -62,10 +55,7 @@ struct TermState<'d> {
     deallocator: &'d Deallocator,
     writer: Writer,
     index: Index,
-    /// Objects whose action is under way (`None`), or was done at a revision that the index does not show yet.
-    held: HashMap<Item, Option<Revision>>,
-    backoff: Backoff<Item>,
-    under_way: FuturesUnordered<BoxFuture<'d, Ended>>,
+    acts: Acts<'d, Item, Ended>,
     gauges: Gauges,
     /// How many unreadable services were reported last.
     unreadable_reported: usize,
@@ -83,12 +73,11 @@ impl<'d> TermState<'d> {
             self.begin();
             tokio::select! {
                 update = follower.next() => self.take_in(update),
-                Some(ended) = self.under_way.next() => {
+                ended = self.acts.next(|item| self.index.is_due(item)) => {
                     if let Err(over) = self.on_ended(ended) {
                         return over;
                     }
                 }
-                rested = self.backoff.next_due() => self.on_rested(&rested),
                 _ = gauge.tick() => self.gauges.set_age(&self.index),
             }
             self.gauges.set_pending(&self.index);
@@ -98,21 +87,19 @@ impl<'d> TermState<'d> {
     /// Begins whatever can be done.
     fn begin(&mut self) {
         let synced = self.index.synced();
-        self.held
-            .retain(|_, done| done.is_none_or(|revision| !synced.shows(revision)));
-        let is_held = |item: &Item| self.held.contains_key(item) || self.backoff.is_resting(item);
-        let room = UNDER_WAY.saturating_sub(self.under_way.len());
+        self.acts.seen(|revision| synced.shows(revision));
+        let is_held = |item: &Item| !self.acts.is_free(item);
+        let room = UNDER_WAY.saturating_sub(self.acts.under_way());
         let actions = plan(&self.index, is_held, room);
         if !actions.is_empty() {
             debug!("deallocating {}", Summary(&actions));
         }
         for action in actions {
-            self.held.insert(action.item(), None);
             let (store, writer) = (&self.deallocator.store, self.writer.clone());
-            self.under_way.push(Box::pin(async move {
+            self.acts.begin(action.item(), async move {
                 let outcome = act(store, &writer, &action).await;
                 (action, outcome)
-            }));
+            });
         }
     }
 
@@ -126,34 +113,28 @@ impl<'d> TermState<'d> {
         self.warn_of_unreadable();
     }
 
-    /// Takes in what became of actions. Those that shared a transaction end together and are reported together.
-    fn on_ended(&mut self, first: Ended) -> Result<(), TermOver> {
-        let mut next = Some(first);
+    /// Takes in what became of actions. Those that shared a transaction are reported together.
+    fn on_ended(&mut self, ended: Vec<(Item, Ended)>) -> Result<(), TermOver> {
         let (mut deleted, mut orphaned, mut failed) = (Vec::new(), Vec::new(), Vec::new());
         let (mut last_error, mut over) = (None, false);
-        while let Some((action, outcome)) = next {
-            let item = action.item();
-            if let Outcome::Done(revision) = outcome {
-                self.backoff.succeeded(&item);
-                self.held.insert(item, Some(revision));
-            } else {
-                self.held.remove(&item);
-                self.backoff.failed(item, Policy::ETCD);
+        for (item, (action, outcome)) in ended {
+            match outcome {
+                Ok(revision) => self.acts.done(item, revision),
+                Err(_) => self.acts.failed(item),
             }
             match outcome {
-                Outcome::Done(_) if matches!(action, Action::Orphan(_)) => orphaned.push(action),
-                Outcome::Done(_) => deleted.push(action),
-                Outcome::Refused => {
+                Ok(_) if matches!(action, Action::Orphan(_)) => orphaned.push(action),
+                Ok(_) => deleted.push(action),
+                Err(Stop::Stale) => {
                     self.gauges.metrics.deallocator_refused_transactions.inc();
                     debug!("refused, as something changed meanwhile: {}", Summary(&[action]));
                 }
-                Outcome::Failed(error) => {
+                Err(Stop::Unavailable(error)) => {
                     failed.push(action);
                     last_error = Some(error);
                 }
-                Outcome::LostLeadership => over = true,
+                Err(Stop::LostLeadership) => over = true,
             }
-            next = self.under_way.next().now_or_never().flatten();
         }
         self.report_deleted(&deleted);
         self.report_orphaned(&orphaned);
@@ -161,13 +142,6 @@ impl<'d> TermState<'d> {
             warn!("could not deallocate {}, retrying: {error}", Summary(&failed));
         }
         if over { Err(TermOver) } else { Ok(()) }
-    }
-
-    /// Forgets the failures of objects that need nothing any more.
-    fn on_rested(&mut self, rested: &[Item]) {
-        for item in rested.iter().filter(|item| !self.index.is_due(item)) {
-            self.backoff.succeeded(item);
-        }
     }
 
     fn report_deleted(&self, deleted: &[Action]) {

@@ -29,6 +29,12 @@ impl Etcd {
         self.0.quorum.ended.subscribe()
     }
 
+    /// Whether this process has not reported the outage yet. Takes note that it does: no record may be there to store it, and the
+    /// next term of the process finds it again.
+    pub fn is_first_report(&self, outage: &Outage) -> bool {
+        self.0.quorum.is_first_report(outage)
+    }
+
     /// Follows whether etcd has a quorum, for the log and the metric, while [`Etcd::follow_endpoints`] checks the endpoints.
     /// Never ends.
     pub async fn follow_quorum(&self) {

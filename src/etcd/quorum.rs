@@ -21,6 +21,7 @@ const CHECK_AGAIN: Duration = Duration::from_secs(2);
 pub(super) struct KnownQuorum {
     pub unserved: watch::Sender<Option<Unserved>>,
     pub ended: watch::Sender<Option<Outage>>,
+    reported: watch::Sender<Option<Outage>>,
 }
 
 /// No endpoint has served a linearizable read since.
@@ -63,6 +64,15 @@ impl KnownQuorum {
         });
     }
 
+    /// Whether this process has not reported the outage yet. Takes note that it does.
+    pub fn is_first_report(&self, outage: &Outage) -> bool {
+        self.reported.send_if_modified(|reported| {
+            let is_first = reported.as_ref() != Some(outage);
+            *reported = Some(outage.clone());
+            is_first
+        })
+    }
+
     /// How long to wait for the next check, instead of this interval.
     pub fn check_after(&self, interval: Duration) -> Duration {
         match *self.unserved.borrow() {
@@ -75,6 +85,18 @@ impl KnownQuorum {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_reports_each_outage_once() {
+        let quorum = KnownQuorum::default();
+        let outage = |seconds| Outage {
+            since: SystemTime::UNIX_EPOCH,
+            until: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds),
+            seen: String::new(),
+        };
+        let reports = [60, 60, 90, 90].map(|until| quorum.is_first_report(&outage(until)));
+        assert_eq!(reports, [true, false, true, false]);
+    }
 
     #[test]
     fn the_quorum_is_lost_after_two_checks_and_the_time_of_an_election() {

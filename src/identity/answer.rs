@@ -9,7 +9,7 @@ use super::index::Record;
 use super::node::{self, NodeHolder, NodeRole};
 use super::plan::{Refusal, requested_key};
 use super::record::{issued, refused};
-use crate::etcd::{ClusterId, Etcd, FencedError, Revision};
+use crate::etcd::{ClusterId, Etcd, FencedError, Revision, Stop};
 use crate::failpoint;
 use crate::store::writer::{Proof, Unit, Write, Writer};
 use crate::store::{Name, Store};
@@ -36,27 +36,19 @@ pub(super) struct Recorded {
     pub(super) answer: Result<NodeRole, Refusal>,
 }
 
-/// What became of an answer.
-pub(super) enum Outcome {
-    /// Recorded at this revision.
-    Done(Revision, Recorded),
-    /// Something changed since it was decided. Nothing was written.
-    Refused,
-    /// It could not be made, or etcd did not take it or answer.
+/// Why an answer was not recorded, as far as is known.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unrecorded {
+    /// etcd did not take it.
+    #[error(transparent)]
+    Stopped(#[from] Stop),
+    /// It could not be made, or its recording got no reply.
+    #[error("{0}")]
     Failed(String),
-    /// The term is over.
-    LostLeadership,
 }
 
-impl From<FencedError> for Outcome {
-    fn from(error: FencedError) -> Self {
-        match error {
-            FencedError::Conflict => Self::Refused,
-            FencedError::LostLeadership(_) => Self::LostLeadership,
-            FencedError::Failed(error) | FencedError::Unknown(error) => Self::Failed(error.to_string()),
-        }
-    }
-}
+/// What became of an answer: recorded at this revision, or not.
+pub(super) type Outcome = Result<(Revision, Recorded), Unrecorded>;
 
 /// Makes an answer and records it, if the node and the record are what they were when it was decided (INV-13).
 pub(super) async fn act(store: &Store, writer: &Writer, life: SignedDuration, decided: Answer) -> Outcome {
@@ -70,7 +62,7 @@ pub(super) async fn act(store: &Store, writer: &Writer, life: SignedDuration, de
         Ok((key, grant)) => {
             // A name that is none has no node in the index, and its request waits.
             let Ok(name) = record.value.node.parse::<Name>() else {
-                return Outcome::Refused;
+                return Err(Stop::Stale.into());
             };
             let holder = NodeHolder {
                 cluster: grant.cluster,
@@ -80,7 +72,7 @@ pub(super) async fn act(store: &Store, writer: &Writer, life: SignedDuration, de
             };
             let signed = match node::certificate(&grant.authority, &key, holder, life, Timestamp::now()) {
                 Ok(signed) => signed,
-                Err(error) => return Outcome::Failed(error.to_string()),
+                Err(error) => return Err(Unrecorded::Failed(error.to_string())),
             };
             let unit = put(issued(&record, grant.role, &signed))
                 .proving(Proof::Unchanged(keys.node(&name), grant.node))
@@ -92,20 +84,18 @@ pub(super) async fn act(store: &Store, writer: &Writer, life: SignedDuration, de
     let written = unit.writes().to_vec();
     let recorded = writer.write(unit).await;
     let is_lost = failpoint::drop_reply_at("identity.reply");
-    let unknown = match &recorded {
-        Err(FencedError::Unknown(error)) => Some(error.to_string()),
-        Ok(_) | Err(_) => is_lost.then(|| "the reply was lost".to_owned()),
-    };
-    let outcome = match unknown {
-        Some(error) => find(etcd, &written).await.ok_or(Outcome::Failed(error)),
-        None => recorded.map_err(Outcome::from),
+    let is_unknown = is_lost || matches!(recorded, Err(FencedError::Unknown(_)));
+    let recorded = recorded.map_err(|error| Unrecorded::from(Stop::from(error)));
+    let recorded = match is_unknown {
+        true => find(etcd, &written).await.ok_or_else(|| {
+            let lost = || Unrecorded::Failed("the reply was lost".to_owned());
+            recorded.err().unwrap_or_else(lost)
+        }),
+        false => recorded,
     };
     failpoint::pause_at("identity.after-store").await;
     let node = record.value.node;
-    match outcome {
-        Ok(revision) => Outcome::Done(revision, Recorded { node, answer }),
-        Err(outcome) => outcome,
-    }
+    Ok((recorded?, Recorded { node, answer }))
 }
 
 /// The revision of the record, the one write of an answer, if etcd holds it. A write that etcd makes after this look is counted and

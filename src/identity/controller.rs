@@ -1,30 +1,30 @@
 //! Answers requests for certificates, under one term.
 
-use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use futures::{FutureExt, StreamExt};
 use jiff::{SignedDuration, Timestamp};
+use tokio::task::spawn_blocking;
 use tracing::{debug, info, warn};
 
-use super::answer::{Answer, Grant, Outcome, Recorded, act};
+use super::answer::{Answer, Grant, Outcome, Recorded, Unrecorded, act};
 use super::authority::{Authority, AuthorityKind};
 use super::directory;
 use super::gauges::Gauges;
 use super::index::Index;
 use super::plan::{AtHand, Decision, Wait, plan};
 use super::recorded_node::RecordedNode;
-use crate::etcd::{ClusterId, Fence, Revision};
+use crate::etcd::{ClusterId, Fence, Revision, Stop};
 use crate::kube::events::{Notice, Severity};
-use crate::retry::{Backoff, Policy};
 use crate::store::object::node::role_word;
 use crate::store::writer::{Writer, writer};
 use crate::store::{Follower, Store};
-use crate::term::{Notices, TermOver};
+use crate::term::{Acts, Notices, TermOver};
 
 /// How often the files of the authority are read, two of a kilobyte each, and records are counted.
 const EVERY: Duration = Duration::from_secs(1);
@@ -57,15 +57,14 @@ impl Certifier {
     /// Answers requests until leadership is lost.
     pub async fn run(self) {
         let (writer, transactions) = writer(&self.store.etcd, &self.fence);
-        let authority = read_authority(&self.settings.ca_dir);
+        let authority = read_authority(self.settings.ca_dir.clone()).await;
         if let Err(error) = &authority {
             warn!("the node authority cannot sign: {error}");
         }
         let state = TermState {
             index: Index::new(self.store.keys.clone()),
-            held: HashMap::new(),
-            backoff: Backoff::default(),
-            under_way: FuturesUnordered::new(),
+            acts: Acts::default(),
+            looks: FuturesUnordered::new(),
             gauges: Gauges::new(self.store.etcd.metrics()),
             authority,
             waits: BTreeMap::new(),
@@ -91,8 +90,10 @@ impl Certifier {
 /// The authority, or why there is none.
 type ReadAuthority = Result<Arc<Authority>, String>;
 
-fn read_authority(directory: &Path) -> ReadAuthority {
-    let read = directory::read(directory, AuthorityKind::Node, Timestamp::now());
+/// Reads the authority on a thread that may wait: the file system may hang, and with it no other task of the term.
+async fn read_authority(directory: PathBuf) -> ReadAuthority {
+    let reading = spawn_blocking(move || directory::read(&directory, AuthorityKind::Node, Timestamp::now()));
+    let read = reading.await.map_err(|failed| failed.to_string())?;
     read.map(Arc::new).map_err(|error| error.to_string())
 }
 
@@ -107,12 +108,12 @@ struct TermState<'c> {
     certifier: &'c Certifier,
     writer: Writer,
     index: Index,
-    /// Uids whose answer is under way (`None`), or was recorded at a revision that the index does not show yet.
-    held: HashMap<Box<str>, Option<Revision>>,
-    backoff: Backoff<Box<str>>,
-    under_way: FuturesUnordered<BoxFuture<'c, (Box<str>, Outcome)>>,
+    /// By the uid of the node.
+    acts: Acts<'c, Box<str>, Outcome>,
     gauges: Gauges,
     authority: ReadAuthority,
+    /// The look at the files of the authority that is under way, if one is.
+    looks: FuturesUnordered<BoxFuture<'static, ReadAuthority>>,
     /// What requests wait for.
     waits: BTreeMap<Wait, Waiting>,
 }
@@ -127,16 +128,14 @@ impl<'c> TermState<'c> {
             self.begin();
             tokio::select! {
                 update = follower.next() => self.index.take_in(update),
-                Some(ended) = self.under_way.next() => {
-                    if let Err(over) = self.on_ended(ended) {
-                        return over;
+                ended = self.acts.next(|uid| self.index.is_pending(uid)) => {
+                    for (uid, outcome) in ended {
+                        if let Err(over) = self.ended(uid, outcome) {
+                            return over;
+                        }
                     }
                 }
-                rested = self.backoff.next_due() => {
-                    for uid in rested.iter().filter(|uid| !self.index.is_pending(uid)) {
-                        self.backoff.succeeded(uid);
-                    }
-                }
+                Some(now) = self.looks.next() => self.take_in_authority(now),
                 _ = every.tick() => {
                     self.look_for_authority();
                     self.gauges.set(&self.index);
@@ -145,9 +144,16 @@ impl<'c> TermState<'c> {
         }
     }
 
-    /// Reads the authority again: it may be there by now, or be another.
+    /// Reads the authority again, unless that is under way.
     fn look_for_authority(&mut self) {
-        let now = read_authority(&self.certifier.settings.ca_dir);
+        if self.looks.is_empty() {
+            let directory = self.certifier.settings.ca_dir.clone();
+            self.looks.push(Box::pin(read_authority(directory)));
+        }
+    }
+
+    /// The authority may be there by now, or be another.
+    fn take_in_authority(&mut self, now: ReadAuthority) {
         match (&self.authority, &now) {
             (Err(_), Ok(authority)) => info!("the node authority {} can sign", authority.digest()),
             (Ok(before), Ok(after)) if before.digest() != after.digest() => {
@@ -168,8 +174,7 @@ impl<'c> TermState<'c> {
         if !synced.is_complete() {
             return;
         }
-        self.held
-            .retain(|_, done| done.is_none_or(|revision| !synced.shows(revision)));
+        self.acts.seen(|revision| synced.shows(revision));
         let cluster = self.certifier.store.etcd.cluster_id();
         let (at_hand, now) = (self.at_hand(cluster), Timestamp::now());
         let mut waiting = BTreeMap::new();
@@ -182,12 +187,9 @@ impl<'c> TermState<'c> {
                 *count += 1;
                 continue;
             }
-            let room = self.under_way.len() + answers.len() < UNDER_WAY;
-            if !room || self.held.contains_key(uid) {
-                continue;
-            }
             let uid: Box<str> = uid.into();
-            if self.backoff.is_resting(&uid) {
+            let room = self.acts.under_way() + answers.len() < UNDER_WAY;
+            if !room || !self.acts.is_free(&uid) {
                 continue;
             }
             let reply = match (decision, holder, &self.authority, cluster) {
@@ -210,15 +212,11 @@ impl<'c> TermState<'c> {
         let waiting = waiting.collect();
         self.report_waits(waiting);
         for answer in answers {
-            self.held.insert(answer.uid.clone(), None);
+            let uid = answer.uid.clone();
             let (certifier, writer) = (self.certifier, self.writer.clone());
-            self.under_way.push(Box::pin(async move {
-                let uid = answer.uid.clone();
-                (
-                    uid,
-                    act(&certifier.store, &writer, certifier.settings.life, answer).await,
-                )
-            }));
+            let life = certifier.settings.life;
+            let acting = async move { act(&certifier.store, &writer, life, answer).await };
+            self.acts.begin(uid, acting);
         }
     }
 
@@ -271,32 +269,20 @@ impl<'c> TermState<'c> {
         self.waits = waits;
     }
 
-    /// Takes in what became of answers. Those that shared a transaction end together, before anything is decided again.
-    fn on_ended(&mut self, first: (Box<str>, Outcome)) -> Result<(), TermOver> {
-        let mut next = Some(first);
-        while let Some((uid, outcome)) = next {
-            self.ended(uid, outcome)?;
-            next = self.under_way.next().now_or_never().flatten();
-        }
-        Ok(())
-    }
-
     fn ended(&mut self, uid: Box<str>, outcome: Outcome) -> Result<(), TermOver> {
         match outcome {
-            Outcome::Done(revision, recorded) => {
-                self.backoff.succeeded(&uid);
+            Ok((revision, recorded)) => {
                 self.report(&uid, &recorded);
-                self.held.insert(uid, Some(revision));
+                self.acts.done(uid, revision);
                 return Ok(());
             }
-            Outcome::Refused => debug!("something changed before the answer to {uid} was recorded"),
-            Outcome::Failed(error) => {
-                warn!("could not answer the request for a certificate of {uid}, retrying: {error}");
+            Err(Unrecorded::Stopped(Stop::LostLeadership)) => return Err(TermOver),
+            Err(Unrecorded::Stopped(Stop::Stale)) => {
+                debug!("something changed before the answer to {uid} was recorded");
             }
-            Outcome::LostLeadership => return Err(TermOver),
+            Err(error) => warn!("could not answer the request for a certificate of {uid}, retrying: {error}"),
         }
-        self.held.remove(&uid);
-        self.backoff.failed(uid, Policy::ETCD);
+        self.acts.failed(uid);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! The directory of the authorities (`--ca-dir`): `current/` holds a certificate and a key for each.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -120,9 +120,21 @@ pub fn read_certificate(
         .map_err(|unusable| DirectoryError::Unusable { path, unusable })
 }
 
+/// More bytes than the file of any authority has.
+const LONGEST: u64 = 1 << 20;
+
+fn read_at_most(path: &Path) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    let read = File::open(path)?.take(LONGEST).read_to_end(&mut content)?;
+    match u64::try_from(read).is_ok_and(|read| read < LONGEST) {
+        true => Ok(content),
+        false => Err(io::Error::other("it is longer than the file of any authority")),
+    }
+}
+
 fn read_file(directory: &Path, name: &str) -> Result<(PathBuf, Vec<u8>), DirectoryError> {
     let path = directory.join(CURRENT).join(name);
-    match fs::read(&path) {
+    match read_at_most(&path) {
         Ok(content) => Ok((path, content)),
         Err(source) => Err(DirectoryError::Read { path, source }),
     }

@@ -16,7 +16,8 @@ const MOST: usize = 32;
 
 /// The first trial of newer candidates, for replicas whose leases have this TTL. The key of a process that crashed stands until its
 /// lease has run out: for a TTL after the last renewal, and a little longer, since etcd looks for leases that have expired twice
-/// a second. So one that crashes within a TTL after it stood is gone by then.
+/// a second. So one that crashes within a TTL after it stood is gone by then, unless its own lease has a longer TTL: then it has
+/// that much less time.
 pub fn first_trial(ttl: Duration) -> Duration {
     2 * ttl + Duration::from_secs(1)
 }

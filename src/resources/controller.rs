@@ -122,7 +122,7 @@ impl Reconciler {
     /// Makes one pass over the bundle and the inventory. The report holds the outcome of each object, and the error that
     /// ended the pass early, if one did. A request that is not answered in time goes on after the pass, while
     /// [`Reconciler::changed`] is awaited and in later passes. The pass ends and drops its calls when the fence's window
-    /// closes (INV-3). Cancel safe.
+    /// closes (INV-3). Safe to cancel.
     pub async fn pass(&mut self, fence: &Fence) -> Report {
         let started = Instant::now();
         let mut report = Report::default();
@@ -158,7 +158,7 @@ impl Reconciler {
     }
 
     /// Resolves when another writer changed a managed object, when a watch missed changes, when a request that outlasted
-    /// its pass is answered, or when an object that waits may be written again. Cancel safe.
+    /// its pass is answered, or when an object that waits may be written again. Safe to cancel.
     pub async fn changed(&mut self) {
         let Some(window) = self.window.clone() else {
             return std::future::pending().await;

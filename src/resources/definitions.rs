@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
+use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
 use super::act::Actor;
@@ -116,10 +117,13 @@ impl Reconciler {
             });
         for ((group, version), kinds) in versions {
             let awaited = format!("{group}/{version}");
-            let deadline = tokio::time::Instant::now() + self.patience(&awaited);
+            let begun = Instant::now();
+            let deadline = begun + self.patience(&awaited);
+            // A group that hangs is looked at for as long as any request of a pass.
+            let limit = deadline.max(begun + self.settings.lingers_after);
             loop {
-                match self.kube.served(group, version).await {
-                    Ok(served) => {
+                match timeout_at(limit, self.kube.served(group, version)).await {
+                    Ok(Ok(served)) => {
                         let complete = kinds
                             .iter()
                             .all(|kind| served.iter().any(|found| found.kind == *kind));
@@ -129,10 +133,11 @@ impl Reconciler {
                             break;
                         }
                     }
-                    Err(error) if error.cause.is_the_server() => return Err(api_server(error)),
-                    Err(error) => debug!(%error, "waiting for a group version"),
+                    Ok(Err(error)) if error.cause.is_the_server() => return Err(api_server(error)),
+                    Ok(Err(error)) => debug!(%error, "waiting for a group version"),
+                    Err(_) => debug!("group version {awaited} has not been answered yet"),
                 }
-                if tokio::time::Instant::now() >= deadline {
+                if Instant::now() >= deadline {
                     self.late.insert(awaited);
                     break;
                 }
@@ -164,7 +169,7 @@ impl Actor {
         object: &ObjectRef,
         within: Duration,
     ) -> Result<(), String> {
-        let deadline = tokio::time::Instant::now() + within;
+        let deadline = Instant::now() + within;
         let mut delays = Delays::new(Duration::from_millis(20), Duration::from_millis(250));
         loop {
             let read = self.kube.get(resource, object).await;
@@ -176,7 +181,7 @@ impl Actor {
             {
                 return Ok(());
             }
-            if tokio::time::Instant::now() >= deadline {
+            if Instant::now() >= deadline {
                 let why = conditions
                     .values()
                     .find(|(status, _)| *status == "False")

@@ -119,7 +119,7 @@ impl<S: Subject, T: Send + 'static> Jobs<S, T> {
     }
 
     /// The next job that ends; `None` once all that run linger and no other may start. `slots` jobs run at a time, those
-    /// that linger not counted. Cancel safe.
+    /// that linger not counted. Safe to cancel.
     pub(super) async fn next(&mut self, slots: usize) -> Option<Ended<S, T>> {
         loop {
             self.start(slots);
@@ -137,7 +137,7 @@ impl<S: Subject, T: Send + 'static> Jobs<S, T> {
         }
     }
 
-    /// The next job that ends, however long it takes. Never, if none runs. Cancel safe.
+    /// The next job that ends, however long it takes. Never, if none runs. Safe to cancel.
     pub(super) async fn ended(&mut self, slots: usize) -> Ended<S, T> {
         self.start(slots);
         match self.running.next().await {

@@ -366,7 +366,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Resolves when the server answered what a pass did not wait for. The next pass takes it in. Cancel safe.
+    /// Resolves when the server answered what a pass did not wait for. The next pass takes it in. Safe to cancel.
     pub(super) async fn answered(&mut self) {
         let ended = self.questions.ended(self.in_flight).await;
         self.early.push(ended);

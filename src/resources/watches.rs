@@ -121,7 +121,7 @@ impl Watches {
             .any(|(object, latest)| sort(object, latest))
     }
 
-    /// Resolves when there is something to take. Cancel safe.
+    /// Resolves when there is something to take. Safe to cancel.
     pub(super) async fn noted(&self) {
         self.shared.notify.notified().await;
     }

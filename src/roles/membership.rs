@@ -28,7 +28,7 @@ pub struct Membership {
     pub joins: Vec<PendingJoin>,
     /// Whether every member has answered or had its time to answer.
     pub complete: bool,
-    /// The raft leader, if a majority of the voters that stay agrees on it.
+    /// The raft leader, if a majority of the voters that stay agrees on it: of those that answered, once all had their time.
     pub raft_leader: Option<MemberId>,
     /// Steps that failed a short while ago, and why. They are not tried again yet.
     pub resting: BTreeMap<Subject, (Reason, String)>,
@@ -354,7 +354,7 @@ pub fn membership(
     joins.sort_by_key(|pending| (!pending.is_adding(), pending.requested()));
     Membership {
         complete,
-        raft_leader: raft_leader(&members),
+        raft_leader: raft_leader(&members, complete),
         members,
         joins,
         resting: BTreeMap::new(),
@@ -386,21 +386,18 @@ fn pending_join(index: &Index, node: &str, join: &Join) -> PendingJoin {
     }
 }
 
-/// The raft leader in the view of a majority of the voters that stay, as far as they have answered.
-pub(super) fn raft_leader(members: &[Member]) -> Option<MemberId> {
+/// The raft leader in the view of a majority of the voters that stay. While some may still answer, their votes are open; once
+/// all had their time (`complete`), those without an answer have none. A wrong leader costs etcd an election at most.
+pub(super) fn raft_leader(members: &[Member], complete: bool) -> Option<MemberId> {
     let mut votes: BTreeMap<MemberId, usize> = BTreeMap::new();
     let mut voters = 0;
     for member in members {
         if !member.is_voter() || member.removal().is_some() {
             continue;
         }
-        voters += 1;
-        if let Some(leader) = member
-            .evidence
-            .status
-            .answer()
-            .and_then(|status| status.raft_leader)
-        {
+        let status = member.evidence.status.answer();
+        voters += usize::from(!complete || status.is_some());
+        if let Some(leader) = status.and_then(|status| status.raft_leader) {
             *votes.entry(leader).or_default() += 1;
         }
     }

@@ -39,8 +39,11 @@ pub fn transitions(
         let unpaused = Proof::Unchanged(keys.roles_pause(), Revision::ABSENT);
         let unit = Unit::new().put(key, roles.revision, value).proving(unpaused);
         let unit = match to_worker {
-            // So that no add can be decided meanwhile.
-            true => unit.proving(Proof::Unchanged(keys.join(&node), index.join(name).1)),
+            // So that no add can be decided meanwhile, and no member was tied to the node by hand during a pause: the write may have
+            // waited for its turn.
+            true => unit
+                .proving(Proof::Unchanged(keys.join(&node), index.join(name).1))
+                .proving(Proof::Unchanged(keys.last_roles_pause(), index.last_pause())),
             false => unit,
         };
         let transition = Transition {

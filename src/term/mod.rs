@@ -9,11 +9,13 @@ use tracing::{error, info, warn};
 use crate::etcd::Fence;
 use crate::etcd::election::Leadership;
 
+mod acts;
 mod gauges;
 mod node_writes;
 mod notices;
 mod watchdog;
 
+pub use acts::Acts;
 pub use gauges::TermGauges;
 pub use node_writes::{Held, NodeWrites};
 pub use notices::Notices;

@@ -23,6 +23,7 @@
 //!   begins to rest, under the slow policy, since what the plugin refused for good may have been mended.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 
 use super::drift::Drift;
 use super::operation::{Compensation, Failure, RecordSnapshot, SLOW, WaitsFor};
@@ -204,8 +205,14 @@ pub struct Unsettled {
     backoff: Backoff<Name>,
     /// Volumes that waited for another volume, or another publication, when they last failed.
     for_other: BTreeSet<Name>,
-    /// Volumes that waited for capacity when they last failed.
-    for_capacity: BTreeSet<Name>,
+    /// Volumes that waited for capacity when they last failed, by plugin.
+    for_capacity: HashMap<Name, ForCapacity>,
+}
+
+/// The volumes of one plugin that waited for capacity when they last failed.
+#[derive(Debug, Default)]
+struct ForCapacity {
+    waiting: BTreeSet<Name>,
     /// The last of these that was tried again for the capacity that another has left.
     last_tried: Option<Name>,
 }
@@ -277,10 +284,8 @@ impl Unsettled {
 
     /// A target failed. True if it had not failed before, so that the failure is worth a warning.
     pub fn fail(&mut self, name: &Name, target: Target, failure: Failure) -> bool {
-        match failure.waits_for {
-            Some(WaitsFor::Other) => _ = self.for_other.insert(name.clone()),
-            Some(WaitsFor::Capacity) => _ = self.for_capacity.insert(name.clone()),
-            None => {}
+        if failure.waits_for == Some(WaitsFor::Other) {
+            self.for_other.insert(name.clone());
         }
         let failures = self.backoff.failures(name);
         let state = self.state(name);
@@ -306,19 +311,44 @@ impl Unsettled {
         own.into_iter().chain(others.cloned()).collect()
     }
 
-    /// A volume was deleted. Returns up to `most` of those volumes for which there was no capacity, others each time: one that is
-    /// too large for what was left keeps no other from it.
-    pub fn made_capacity(&mut self, most: usize, concerns: impl Fn(&Name) -> bool) -> Vec<Name> {
-        let states = &self.states;
-        self.for_capacity.retain(|name| {
-            let state = states.get(name);
+    /// The plugin had no capacity for the volume.
+    pub fn await_capacity(&mut self, driver: &Name, name: &Name) {
+        let of_plugin = self.for_capacity.entry(driver.clone()).or_default();
+        of_plugin.waiting.insert(name.clone());
+    }
+
+    /// A volume of the plugin was deleted. Returns up to `most` of its volumes for which there was no capacity, others each time:
+    /// one that is too large for what was left keeps no other from it.
+    pub fn made_capacity(&mut self, driver: &Name, most: usize) -> Vec<Name> {
+        let Some(ForCapacity { waiting, last_tried }) = self.for_capacity.get_mut(driver) else {
+            return Vec::new();
+        };
+        let waits = |name: &Name| {
+            let state = self.states.get(name);
             state.is_some_and(|state| state.waits_for(WaitsFor::Capacity, None))
-        });
-        let after = |name: &&Name| self.last_tried.as_ref().is_none_or(|last| *name > last);
-        let (next, tried): (Vec<&Name>, Vec<&Name>) = self.for_capacity.iter().partition(after);
-        let chosen = next.into_iter().chain(tried).filter(|name| concerns(name));
-        let chosen: Vec<Name> = chosen.take(most).cloned().collect();
-        self.last_tried = chosen.last().cloned().or(self.last_tried.take());
+        };
+        let begin = last_tried.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let next = waiting.range::<Name, _>((begin, Bound::Unbounded));
+        let before = last_tried
+            .iter()
+            .flat_map(|last| waiting.range::<Name, _>(..=last));
+        let (mut chosen, mut over) = (Vec::new(), Vec::new());
+        for name in next.chain(before) {
+            if chosen.len() == most {
+                break;
+            }
+            let list = if waits(name) { &mut chosen } else { &mut over };
+            list.push(name.clone());
+        }
+        for name in over {
+            waiting.remove(&name);
+        }
+        if let Some(last) = chosen.last() {
+            *last_tried = Some(last.clone());
+        }
+        if waiting.is_empty() {
+            self.for_capacity.remove(driver);
+        }
         chosen
     }
 

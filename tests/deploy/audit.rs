@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::support::directory::directory;
 use crate::support::kubernetes::Kubernetes;
 
 /// An audit log of one user's requests.
@@ -29,10 +30,7 @@ pub struct Request {
 impl Audit {
     /// Starts a kube-apiserver that logs the requests of this user.
     pub async fn of(user: &str) -> (Self, Kubernetes) {
-        let directory = tempfile::Builder::new()
-            .prefix("quorate-test-")
-            .tempdir()
-            .unwrap();
+        let directory = directory();
         let audit = Self { directory };
         let policy = audit.file("policy.json");
         let rules = json!({

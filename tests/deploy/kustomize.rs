@@ -9,6 +9,7 @@ use quorate_dev::workspace;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::support::directory::directory;
 use crate::support::quorate::binary;
 
 /// Every folder that an operator can apply.
@@ -32,10 +33,7 @@ pub struct Deploy {
 impl Deploy {
     /// Copies `deploy/`, and follows the instructions at the top of the overlays.
     pub fn prepared() -> Self {
-        let directory = tempfile::Builder::new()
-            .prefix("quorate-test-")
-            .tempdir()
-            .unwrap();
+        let directory = directory();
         copy(&shipped(), directory.path());
         let deploy = Self { directory };
 

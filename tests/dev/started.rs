@@ -11,6 +11,7 @@ use quorate_dev::process::{Program, Supervised};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use crate::support::directory::directory;
 use crate::support::quorate::binary;
 use crate::support::wait::{SOON, eventually};
 
@@ -31,10 +32,7 @@ impl Dev {
     }
 
     pub fn with(args: &[&str], variables: &[(&str, OsString)]) -> Self {
-        let temporary = tempfile::Builder::new()
-            .prefix("quorate-test-")
-            .tempdir()
-            .unwrap();
+        let temporary = directory();
         let files = temporary.path().join("tmp");
         std::fs::create_dir(&files).unwrap();
         let mut env = vec![("TMPDIR".to_owned(), files.into_os_string())];

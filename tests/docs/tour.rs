@@ -14,6 +14,7 @@ use tokio::process::{Child, Command};
 use super::console::{Manual, Step, normalise};
 use super::{expect_manual, read, updating};
 use crate::dev::started::Dev;
+use crate::support::directory::directory;
 use crate::support::kubernetes;
 use crate::support::quorate::binary;
 use crate::support::wait::SOON;
@@ -60,10 +61,7 @@ impl Terminal {
         Self {
             exports: exports.map(|line| format!("{}\n", line.trim())).collect(),
             dev,
-            directory: tempfile::Builder::new()
-                .prefix("quorate-test-")
-                .tempdir()
-                .unwrap(),
+            directory: directory(),
             names: Vec::new(),
             last_code: 0,
             background: Vec::new(),

@@ -1,6 +1,8 @@
 //! Certificates of nodes: the leader answers what replicas request for authenticated callers.
 
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use jiff::Timestamp;
 use prost::Message;
@@ -14,7 +16,9 @@ use rcgen::PublicKeyData;
 use tokio::time::timeout;
 
 use super::site::{Site, WEEK, ended, read, request};
-use crate::support::base::document;
+use super::{authorities, home};
+use crate::support::base::{Base, document};
+use crate::support::quorate::Launch;
 use crate::support::wait::{SOON, eventually, same};
 
 /// INV-13.
@@ -339,4 +343,24 @@ async fn the_removal_of_a_node_whose_last_certificate_ended_long_ago_is_kept_for
     site.run(&["delete", "node", "n1", "--yes"]).await.expect_done();
     let expires = site.removal(&uid).await.expires_at.unwrap().seconds;
     assert!(expires >= now + WEEK, "{} s from now", expires - now);
+}
+
+/// INV-10: a leader whose file system hangs leads on, and stops in order.
+#[tokio::test]
+async fn an_authority_whose_file_is_never_read_to_its_end_holds_up_nothing_else() {
+    let home = home();
+    let directory = authorities(&home).await;
+    let key = Path::new(&directory).join("current/node-ca.key");
+    fs::remove_file(&key).unwrap();
+    // A pipe without a writer.
+    let made = Command::new("mkfifo").arg(&key).status().unwrap();
+    assert!(made.success());
+    let base = Base::start().await;
+    let launch = Launch::on(&base.etcd).flag(format!("--ca-dir={directory}"));
+    let mut replica = launch.start("c1");
+    replica.wait_leading().await;
+    replica.lease_renewed().await;
+    assert!(replica.leads().await);
+    let stopped = replica.stop().await.unwrap().unwrap();
+    assert!(stopped.success(), "{stopped}: {}", replica.log());
 }

@@ -8,14 +8,8 @@ mod tokens;
 
 use tempfile::TempDir;
 
+use crate::support::directory::directory as home;
 use crate::support::quorate::{Finished, quorate};
-
-fn home() -> TempDir {
-    tempfile::Builder::new()
-        .prefix("quorate-test-")
-        .tempdir()
-        .unwrap()
-}
 
 /// Runs `quorate ca …`.
 async fn ca(args: &[&str]) -> Finished {

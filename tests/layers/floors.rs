@@ -11,6 +11,7 @@ const FLOORS: [(&str, &[&str]); 9] = [
             "release.rs",
             "metrics.rs",
             "retry/",
+            "clock.rs",
             "failpoint.rs",
             "grpc_code.rs",
             "causes.rs",

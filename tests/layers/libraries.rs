@@ -34,11 +34,7 @@ const PLACES: [(&str, &[&str]); 37] = [
     ("ring", &["src/etcd/alert.rs", "src/identity"]),
     (
         "rustix",
-        &[
-            "src/csi/connection.rs",
-            "src/cli/run.rs",
-            "src/etcd/session/clock.rs",
-        ],
+        &["src/csi/connection.rs", "src/cli/run.rs", "src/clock.rs"],
     ),
     ("rustls_native_certs", &["src/etcd"]),
     ("semver", &["src/release.rs"]),

@@ -1,9 +1,12 @@
 //! Members that etcd had before Quorate knew of them.
 
 use prost::Message as _;
-use quorate::proto::{Member, Role};
+use quorate::etcd::{Event, KeyRange};
+use quorate::proto::{Member, Node, Role};
 
+use super::tour::{led, voters};
 use super::{Site, free_url, keys};
+use crate::support::client::history;
 
 #[tokio::test]
 async fn every_member_becomes_the_member_of_a_manager_of_its_name_and_etcd_does_not_notice() {
@@ -127,4 +130,35 @@ async fn a_node_without_a_uid_adopts_nothing() {
         .refused("Malformed", &["adopt", "etcd-1", "--node", "n1"])
         .await;
     assert!(refused.contains("has no uid"), "{refused}");
+}
+
+/// In the order of docs/troubleshooting.md: in another one, the node would become a worker while its member votes on.
+#[tokio::test]
+async fn a_manager_whose_member_record_cannot_be_read_stays_one_while_the_record_is_mended() {
+    let site = Site::adopted(3).await;
+    let mut replica = led(&site).await;
+    let id = site.member("etcd-2").await;
+    let (record, node) = (keys().member(id), keys().node(&"etcd-2".parse().unwrap()));
+    let since = site.read(&node).await.unwrap().mod_revision;
+    site.put(&record, [0xff, 0xff]).await;
+    site.change("etcd-2", |node| {
+        node.spec.get_or_insert_default().set_desired_role(Role::Worker);
+    })
+    .await;
+    replica.wait_for_log("cannot be read").await;
+    let (id, record) = (id.to_string(), String::from_utf8(record).unwrap());
+    site.run(&["pause", "roles"]).await.expect_done();
+    site.run(&["promote", "etcd-2"]).await.expect_done();
+    site.etcd.etcdctl(&["del", &record]);
+    site.run(&["adopt", &id, "--node", "etcd-2"]).await.expect_done();
+    site.run(&["resume", "roles"]).await.expect_done();
+    let now = site.read(&node).await.unwrap().mod_revision;
+    for event in history(&site.store.etcd, KeyRange::key(node), since, now).await {
+        let Event::Put(kv) = event else {
+            panic!("it was deleted")
+        };
+        let node = Node::decode(&*kv.value).unwrap();
+        assert_eq!(node.status.unwrap().role(), Role::Manager);
+    }
+    assert_eq!(voters(&site).await, ["etcd-1", "etcd-2", "etcd-3"]);
 }

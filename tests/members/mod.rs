@@ -3,6 +3,7 @@
 
 mod adopt;
 mod alarms;
+mod clocks;
 mod phases;
 mod quorum;
 mod recovery;

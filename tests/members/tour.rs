@@ -47,14 +47,14 @@ pub async fn joined(site: &Site, node: &str, peer_url: &str) -> String {
         .expect_done()
 }
 
-async fn votes(site: &Site, node: &str, peer_url: &str) {
+pub async fn votes(site: &Site, node: &str, peer_url: &str) {
     let args = ["join", node, "--peer-url", peer_url, "--wait", "--timeout", "50s"];
     let output = site.run(&args).await;
     assert_eq!(output.code, 0, "{output:?}");
     assert!(output.stderr.contains("votes"), "{output:?}");
 }
 
-async fn demote(site: &Site, node: &str) {
+pub async fn demote(site: &Site, node: &str) {
     let output = site
         .run(&["demote", node, "--yes", "--wait", "--timeout", "50s"])
         .await;
@@ -249,4 +249,33 @@ async fn what_the_leader_refuses_is_shown_with_its_rule() {
     // A learner goes like a voter.
     demote(&site, "n2").await;
     assert_eq!(site.store.etcd.list_members().await.unwrap().members.len(), 1);
+}
+
+#[tokio::test]
+async fn a_manager_beyond_the_allowed_voters_waits_to_join_until_more_are_allowed() {
+    let site = Site::adopted(1).await;
+    let mut replica = Launch::on(&site.etcd).flag("--max-voters=1").start("r1");
+    replica.wait_leading().await;
+    site.apply_role("n2", "worker").await.expect_done();
+    let promote = ["promote", "n2", "--wait", "--timeout", "30s"];
+    site.run(&promote).await.expect_done();
+    let peer_url = free_url();
+    let join = ["join", "n2", "--peer-url", &peer_url, "--timeout", "120s"];
+    let waits = async {
+        eventually(SOON, "the node says why it waits", async || {
+            let described = site.run(&["describe", "node", "n2"]).await.expect_done();
+            match described.contains("etcd has 1 voters, and the leader's --max-voters is 1") {
+                true => Ok(()),
+                false => Err(described),
+            }
+        })
+        .await;
+        assert_eq!(site.store.etcd.list_members().await.unwrap().members.len(), 1);
+        replica.stop().await.unwrap();
+        led(&site).await
+    };
+    let (joined, _replica) = tokio::join!(site.run(&join), waits);
+    let settings = joined.expect_done();
+    assert!(settings.contains(&peer_url), "{settings}");
+    assert_eq!(site.store.etcd.list_members().await.unwrap().members.len(), 2);
 }

@@ -31,7 +31,13 @@ async fn the_unit_that_the_docs_show_waits_until_the_member_votes_and_keeps_sett
     std::fs::write(&file, &settings).unwrap();
     let _etcd = site.start_etcd("n2", &settings);
     let mut unit = Command::new("/bin/sh");
-    let script = script().replace("/etc/", &format!("{}/", directory.display()));
+    let limit = format!("--timeout {}s", SOON.as_secs());
+    let script = script().replace("--timeout 10m", &limit);
+    assert!(
+        script.contains(&limit),
+        "what it runs ends with the test: {script}"
+    );
+    let script = script.replace("/etc/", &format!("{}/", directory.display()));
     let folder = binary().parent().unwrap().display().to_string();
     unit.args(["-c", &script])
         .env_clear()

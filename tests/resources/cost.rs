@@ -117,7 +117,10 @@ async fn the_requests_to_the_api_server_go_on_while_etcd_records_what_is_answere
     let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
     let count = 60;
     let manifests: String = (0..count).map(|n| config_map(&format!("map-{n}"), "v")).collect();
-    let mut reconciler = site.reconciler_as(proxy.kubeconfig(), bundle(&manifests)).await;
+    // What is held is held while etcd is looked at.
+    let mut reconciler = site
+        .waiting_reconciler_as(proxy.kubeconfig(), bundle(&manifests))
+        .await;
     proxy.fail("PATCH", "configmaps/", usize::MAX, Fault::Held(None));
     let (report, ()) = tokio::join!(reconciler.pass(site.fence()), async {
         // Every entry is there before the first write (INV-3).
@@ -143,7 +146,10 @@ async fn what_is_in_a_namespace_follows_it_without_a_wait_for_etcd() {
     let namespace = "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: team}\n";
     let maps: String = (0..count).map(|n| config_map(&format!("map-{n}"), "v")).collect();
     let manifests = namespace.to_owned() + &maps.replace("namespace: default", "namespace: team");
-    let mut reconciler = site.reconciler_as(proxy.kubeconfig(), bundle(&manifests)).await;
+    // What is held is held while etcd is looked at.
+    let mut reconciler = site
+        .waiting_reconciler_as(proxy.kubeconfig(), bundle(&manifests))
+        .await;
     proxy.fail("PATCH", "/namespaces/team?", usize::MAX, Fault::Held(None));
     let (report, ()) = tokio::join!(reconciler.pass(site.fence()), async {
         eventually(SOON, "all entries are there before the namespace", async || {

@@ -69,15 +69,32 @@ struct Shared {
 /// Requests that wait for [`FaultProxy::release`].
 struct Held {
     waiting: AtomicUsize,
-    released: watch::Sender<bool>,
+    /// Texts: requests whose path and query contain one of them are released.
+    released: watch::Sender<Vec<String>>,
 }
 
 impl Held {
     /// Waits, as one that is held, for the release.
-    async fn released(&self) {
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-        let _ = self.released.subscribe().wait_for(|released| *released).await;
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
+    async fn released(&self, uri: &str) {
+        let _waiting = Waiting::of(&self.waiting);
+        let is_released = |texts: &Vec<String>| texts.iter().any(|text| uri.contains(text.as_str()));
+        let _ = self.released.subscribe().wait_for(is_released).await;
+    }
+}
+
+/// Counts a request that is held, as long as its client waits for it.
+struct Waiting<'h>(&'h AtomicUsize);
+
+impl<'h> Waiting<'h> {
+    fn of(count: &'h AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -100,7 +117,7 @@ impl FaultProxy {
             noted: Mutex::default(),
             held: Held {
                 waiting: AtomicUsize::new(0),
-                released: watch::Sender::new(false),
+                released: watch::Sender::default(),
             },
             page: Mutex::default(),
         });
@@ -164,7 +181,13 @@ impl FaultProxy {
 
     /// Releases every held request, and holds no further one.
     pub fn release(&self) {
-        self.shared.held.released.send_replace(true);
+        self.release_of("");
+    }
+
+    /// The same for requests whose path and query contain this text.
+    pub fn release_of(&self, path_holds: &str) {
+        let released = &self.shared.held.released;
+        released.send_modify(|texts| texts.push(path_holds.to_owned()));
     }
 
     /// The requests since the last [`FaultProxy::take_noted`], without watches, which are not part of a pass.
@@ -212,7 +235,7 @@ async fn pass_on(State(shared): State<Arc<Shared>>, request: Request) -> Respons
             rule.fault.clone()
         })
     };
-    if let Some(response) = apply_before(&shared, fault.as_ref()).await {
+    if let Some(response) = apply_before(&shared, fault.as_ref(), &uri).await {
         return response;
     }
     let uri = match *shared.page.lock().unwrap() {
@@ -230,7 +253,7 @@ async fn pass_on(State(shared): State<Arc<Shared>>, request: Request) -> Respons
     }
     match fault {
         Some(Fault::LoseReply(code)) => return failure(code, None),
-        Some(Fault::HeldReply) => shared.held.released().await,
+        Some(Fault::HeldReply) => shared.held.released(&uri).await,
         _ => {}
     }
     let mut headers = HeaderMap::new();
@@ -244,7 +267,7 @@ async fn pass_on(State(shared): State<Arc<Shared>>, request: Request) -> Respons
 
 /// Carries out the part of a fault that comes before the server sees the request. Returns the response if the server must
 /// not see it.
-async fn apply_before(shared: &Shared, fault: Option<&Fault>) -> Option<Response> {
+async fn apply_before(shared: &Shared, fault: Option<&Fault>, uri: &str) -> Option<Response> {
     match fault {
         Some(Fault::Status(code, retry_after)) => return Some(failure(*code, *retry_after)),
         Some(Fault::Refuse(code, status)) => {
@@ -261,7 +284,7 @@ async fn apply_before(shared: &Shared, fault: Option<&Fault>) -> Option<Response
             std::future::pending::<()>().await;
         }
         Some(Fault::Held(code)) => {
-            shared.held.released().await;
+            shared.held.released(uri).await;
             return code.map(|code| failure(code, None));
         }
         Some(Fault::After(method, path, content_type, body)) => {

@@ -14,6 +14,7 @@ use quorate::store::Store;
 use serde_json::{Value, json};
 
 use crate::support::client::{connect, connect_with, store};
+use crate::support::directory::directory;
 use crate::support::kubernetes::Kubernetes;
 use crate::support::leader::Leader;
 use crate::support::proxy::Proxy;
@@ -76,6 +77,15 @@ impl Site {
         };
         self.reconciler_with(kubeconfig, bundle, Duration::from_secs(3), settings)
             .await
+    }
+
+    /// A reconciler that waits long for an answer, in each pass as well.
+    pub async fn waiting_reconciler_as(&self, kubeconfig: PathBuf, bundle: Bundle) -> Reconciler {
+        let settings = Settings {
+            lingers_after: SOON,
+            ..Settings::default()
+        };
+        self.reconciler_with(kubeconfig, bundle, SOON, settings).await
     }
 
     /// A reconciler that waits long for an answer, and for an object to be gone, but whose passes soon go on without it.
@@ -193,10 +203,7 @@ pub fn bundle(manifests: &str) -> Bundle {
 
 /// The directory of a bundle named `web` with these documents.
 pub fn bundle_directory(release: &str, manifests: &str) -> tempfile::TempDir {
-    let directory = tempfile::Builder::new()
-        .prefix("quorate-test-")
-        .tempdir()
-        .unwrap();
+    let directory = directory();
     let description =
         format!("name: web\nrelease: {release}\nminReconcilerRelease: 1.0.0\nminApiserverRelease: 1.0.0\n");
     std::fs::write(directory.path().join("bundle.yaml"), description).unwrap();

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use quorate::etcd::Txn;
 use quorate::resources::report::Stopped;
-use quorate::resources::{Reconciler, Report};
+use quorate::resources::{Reconciler, Report, Settings};
 
-use super::faults::{Fault, FaultProxy};
+use super::faults::{Fault, FaultProxy, Noted};
 use super::site::{BALLS, Site, bundle, config_map, config_map_path, ended, expect_success};
 use crate::support::client::commit;
 use crate::support::kubernetes::Kubernetes;
@@ -357,4 +357,48 @@ async fn a_pass_after_an_outage_asks_the_server_itself() {
     network.set(Network::Passes);
     let report = reconciler.pass(site.fence()).await;
     assert_eq!(report.stopped(), None);
+}
+
+/// INV-9: a pass holds the answer about an object that came while another result was recorded, and asks nothing again before it has
+/// taken that in.
+#[tokio::test]
+async fn an_object_that_is_answered_while_a_result_is_recorded_gets_no_second_request() {
+    let (site, network) = Site::behind_a_network().await;
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    let manifests = bundle(&(config_map("x", "v") + &config_map("z", "v")));
+    let settings = Settings {
+        lingers_after: Duration::from_millis(300),
+        ..Settings::default()
+    };
+    let mut reconciler = site
+        .reconciler_with(proxy.kubeconfig(), manifests, SOON, settings)
+        .await;
+    proxy.fail("PATCH", "configmaps/", usize::MAX, Fault::Held(None));
+    eventually(SOON, "passes go on without both answers", async || {
+        let report = reconciler.pass(site.fence()).await;
+        same((proxy.held(), report.count("failed")), (2, 2))
+    })
+    .await;
+    proxy.release_of("configmaps/z");
+    tokio::time::timeout(SOON, reconciler.changed()).await.unwrap();
+    network.set(Network::BlackHole);
+    // The result of z is being recorded, and x is answered.
+    tokio::join!(reconciler.pass(site.fence()), async {
+        // The time in which the pass takes in the result and begins to record it.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        proxy.release_of("configmaps/x");
+        eventually(SOON, "x is written", async || {
+            same(site.get(&config_map_path("x")).await.is_some(), true)
+        })
+        .await;
+        // Its answer is on its way.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        network.set(Network::Passes);
+    });
+    expect_success(&answered(&site, &mut reconciler).await);
+    let noted = proxy.noted();
+    for name in ["configmaps/x", "configmaps/z"] {
+        let of = |noted: &&Noted| noted.method == "PATCH" && noted.uri.contains(name);
+        assert_eq!(noted.iter().filter(of).count(), 1, "{name}");
+    }
 }

@@ -1,12 +1,15 @@
 //! What cannot be looked at: it may exist (INV-12), and delays only what has to wait for it (INV-8).
 
+use std::time::Duration;
+
 use quorate::kube::ObjectRef;
+use quorate::resources::Settings;
 use serde_json::json;
 
 use super::deletions::upgrading;
 use super::faults::{Fault, FaultProxy};
 use super::site::{BALLS, Site, bundle, config_map, config_map_path, ended, expect_success};
-use crate::support::wait::SOON;
+use crate::support::wait::{SOON, eventually, same};
 
 fn object(group: &str, kind: &str, namespace: Option<&str>, name: &str) -> ObjectRef {
     ObjectRef {
@@ -231,4 +234,34 @@ async fn an_error_of_a_look_is_shown_until_the_next_look_is_answered() {
             report.summary()
         );
     }
+}
+
+/// INV-8: a pass waits for a version of its bundle that hangs once, as for a definition, and then no longer than for any request.
+#[tokio::test]
+async fn a_group_version_that_hangs_holds_up_no_later_pass() {
+    let site = Site::start().await;
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    let ball = "---\napiVersion: toys.example.com/v2\nkind: Ball\nmetadata: {name: red}\n";
+    let settings = Settings {
+        established_within: Duration::from_secs(1),
+        lingers_after: Duration::from_secs(1),
+        ..Settings::default()
+    };
+    let manifests = bundle(&(BALLS.to_owned() + ball + &config_map("a", "v")));
+    let mut reconciler = site
+        .reconciler_with(proxy.kubeconfig(), manifests, 5 * SOON, settings)
+        .await;
+    eventually(SOON, "the version is not served", async || {
+        let report = reconciler.pass(site.fence()).await;
+        same(
+            ended(&report, "failed"),
+            vec!["Ball.toys.example.com red".to_owned()],
+        )
+    })
+    .await;
+    proxy.fail("GET", "/apis/toys.example.com/v2", usize::MAX, Fault::Held(None));
+    let passed = tokio::time::timeout(SOON, reconciler.pass(site.fence())).await;
+    let report = passed.expect("the pass goes on without the answer");
+    assert!(proxy.held() > 0);
+    assert_eq!(ended(&report, "failed"), ["Ball.toys.example.com red"]);
 }

@@ -9,6 +9,8 @@ use quorate_dev::etcd::{Etcd, Member, Options, Tls, next_release};
 use quorate_dev::pki::{Authority, CertificateFiles};
 use tempfile::TempDir;
 
+use super::directory::directory;
+use super::failures;
 use super::proxy::Proxy;
 use super::wait::{SOON, eventually};
 
@@ -148,6 +150,7 @@ impl TestEtcd {
     }
 
     async fn in_directory(directory: TempDir, options: &Options, tls: Option<ClientTls>) -> Self {
+        failures::print_at_once();
         let cluster = Etcd::start(directory.path(), options)
             .await
             .unwrap_or_else(|error| panic!("{error}"));
@@ -352,11 +355,4 @@ impl DerefMut for TestEtcd {
     fn deref_mut(&mut self) -> &mut Etcd {
         &mut self.cluster
     }
-}
-
-fn directory() -> TempDir {
-    tempfile::Builder::new()
-        .prefix("quorate-test-")
-        .tempdir()
-        .unwrap()
 }

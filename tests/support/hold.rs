@@ -1,11 +1,16 @@
 //! Replicas that wait at a failpoint, so that a test can act there without a race.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
+use super::directory::directory;
 use super::quorate::Launch;
 use super::wait::{SOON, eventually};
+
+/// The limit until a replica is held: it may start, be elected, and take several steps before.
+const HELD: Duration = SOON.saturating_mul(5);
 
 /// A failpoint that holds a replica, the first time that it is reached.
 pub struct Hold {
@@ -16,10 +21,7 @@ pub struct Hold {
 impl Hold {
     /// See `failpoint::pause_at` for the points.
     pub fn at(point: &'static str) -> Self {
-        let directory = tempfile::Builder::new()
-            .prefix("quorate-test-")
-            .tempdir()
-            .unwrap();
+        let directory = directory();
         Self { point, directory }
     }
 
@@ -31,7 +33,7 @@ impl Hold {
     /// Waits until the replica is held.
     pub async fn reached(&self) {
         let what = format!("a replica gets to {}", self.point);
-        eventually(SOON, &what, async || match self.file().exists() {
+        eventually(HELD, &what, async || match self.file().exists() {
             true => Ok(()),
             false => Err("it has not"),
         })

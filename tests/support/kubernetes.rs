@@ -4,10 +4,12 @@ use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 
 use quorate_dev::apiserver::{ApiServer, Options, User};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use super::directory::directory;
 use super::etcd::TestEtcd;
 use super::wait::{SOON, eventually, same};
 
@@ -41,10 +43,7 @@ impl Kubernetes {
     /// Starts one that knows these users besides its administrator, with these further flags.
     pub async fn with(users: Vec<User>, flags: &[&str]) -> Self {
         let permit = turn().await;
-        let directory = tempfile::Builder::new()
-            .prefix("quorate-test-")
-            .tempdir()
-            .unwrap();
+        let directory = directory();
         let etcd = TestEtcd::start().await;
         let options = Options {
             etcd_endpoints: etcd.endpoints(),
@@ -67,6 +66,12 @@ impl Kubernetes {
         })
         .await;
         kubernetes
+    }
+
+    /// Sends the server this signal.
+    pub fn signal(&self, signal: Signal) {
+        let pid = self.pid().and_then(Pid::from_raw);
+        kill_process(pid.expect("the API server runs"), signal).unwrap();
     }
 
     /// Gets an object as the administrator; none if it does not exist.

@@ -3,9 +3,12 @@
 
 pub mod base;
 pub mod client;
+pub mod clock;
 pub mod csi;
+pub mod directory;
 pub mod doomed;
 pub mod etcd;
+pub mod failures;
 pub mod hold;
 pub mod kubernetes;
 pub mod leader;

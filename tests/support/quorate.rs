@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::timeout;
 
+use super::directory::directory;
 use super::etcd::{ClientTls, TestEtcd};
 use super::kubernetes::Kubernetes;
 use super::metrics;
@@ -55,8 +56,11 @@ impl Finished {
     }
 }
 
-/// Runs a command without any `QUORATE_…` variable and waits until it ends. Panics if that takes longer than a
-/// minute.
+/// The limit of a command. No test has one wait that long, but a busy machine is slow.
+const COMMAND_LIMIT: Duration = SOON.saturating_mul(5);
+
+/// Runs a command without any `QUORATE_…` variable and waits until it ends. Panics if that takes longer than
+/// [`COMMAND_LIMIT`].
 pub async fn quorate<I: IntoIterator<Item: AsRef<OsStr>>>(args: I) -> Finished {
     quorate_with(args, None, &[]).await
 }
@@ -93,9 +97,9 @@ pub async fn quorate_with<I: IntoIterator<Item: AsRef<OsStr>>>(
     // A command that does not read it may have closed it already.
     let _ = input.write_all(stdin.unwrap_or_default().as_bytes()).await;
     drop(input);
-    let output = timeout(Duration::from_secs(60), child.wait_with_output())
+    let output = timeout(COMMAND_LIMIT, child.wait_with_output())
         .await
-        .expect("the command ends within a minute")
+        .expect("the command ends")
         .unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let stderr = text(&output.stderr);
@@ -184,10 +188,7 @@ impl Launch {
 
     /// Starts one.
     pub fn start(&self, node_id: &str) -> TestReplica {
-        let directory = tempfile::Builder::new()
-            .prefix("quorate-test-")
-            .tempdir()
-            .unwrap();
+        let directory = directory();
         let trial = format!("--trial-ms={}", self.trial.as_millis());
         let flags = self.flags.iter().cloned().chain([trial]);
         let options = Options {

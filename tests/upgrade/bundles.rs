@@ -6,6 +6,8 @@ use std::path::Path;
 use quorate::release;
 use tempfile::TempDir;
 
+use crate::support::directory::directory;
+
 /// A release with its bundle: three ConfigMaps that name the release. One is the same object in all releases, one is
 /// immutable and so replaced by each release, one is in this release alone.
 pub struct Release {
@@ -21,10 +23,7 @@ pub struct Release {
 impl Release {
     /// Writes the bundle `name` of a release with these minimums.
     pub fn of(name: &str, release: &str, min_reconciler: &str, min_apiserver: &str) -> Self {
-        let directory = tempfile::Builder::new()
-            .prefix("quorate-test-")
-            .tempdir()
-            .unwrap();
+        let directory = directory();
         let description = format!(
             "name: {name}\nrelease: {release}\nminReconcilerRelease: {min_reconciler}\n\
              minApiserverRelease: {min_apiserver}\n"

@@ -1,13 +1,12 @@
 //! The leader dies at each step of an upgrade and of a rollback, and its successor completes it.
 
-use std::collections::BTreeSet;
-
 use futures::{StreamExt, stream};
 
 use super::history::History;
 use super::witness::Witness;
 use super::{Cluster, Shipped};
 use crate::support::doomed::Doomed;
+use crate::support::wait::{SOON, eventually};
 
 /// A change from one release to another, with a leader that dies at a point of it.
 struct Change {
@@ -61,14 +60,15 @@ async fn make(cluster: &Cluster, change: &Change) {
     next.wait_leading().await;
     deployment.wait_done(&ends).await;
     next.wait_ready().await;
-    assert_eq!(
-        deployment.releases_in_place(),
-        BTreeSet::from([change.ends.to_owned()]),
-        "{}",
-        change.name
-    );
-    let shown = deployment.shown().await;
-    assert!(shown.contains("3/3 applied"), "{}: {shown}", change.name);
+    deployment.expect_in_place(change.ends).await;
+    eventually(SOON, "every object is shown as applied", async || {
+        let shown = deployment.shown().await;
+        match shown.contains("3/3 applied") {
+            true => Ok(()),
+            false => Err(format!("{}: {shown}", change.name)),
+        }
+    })
+    .await;
     witness.finish().await;
 }
 

@@ -19,7 +19,7 @@ use quorate::etcd::Etcd;
 use quorate::gate::status::Status;
 use quorate::release::Release;
 use quorate::store::{Keys, Store};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use crate::support::client::connect;
 use crate::support::etcd::TestEtcd;
@@ -48,16 +48,11 @@ impl Cluster {
 
     /// Pauses the API server (SIGSTOP): it answers no request until it is resumed.
     fn pause_kubernetes(&self) {
-        self.signal_kubernetes(Signal::STOP);
+        self.kubernetes.signal(Signal::STOP);
     }
 
     fn resume_kubernetes(&self) {
-        self.signal_kubernetes(Signal::CONT);
-    }
-
-    fn signal_kubernetes(&self, signal: Signal) {
-        let pid = self.kubernetes.pid().and_then(Pid::from_raw);
-        kill_process(pid.expect("the API server runs"), signal).unwrap();
+        self.kubernetes.signal(Signal::CONT);
     }
 
     /// Below the prefix `/<name>`.
@@ -123,6 +118,16 @@ impl Deployment<'_> {
     async fn wait_done(&self, release: &Shipped) {
         eventually(SOON, "the status is DONE", async || {
             same(self.status_line().await, release.done())
+        })
+        .await;
+    }
+
+    /// Waits until the objects in place are of this release alone. A write that an older leader had sent can land after its
+    /// successor is done, where that waits too short a time to settle; the successor sees it and mends it.
+    async fn expect_in_place(&self, release: &str) {
+        let what = format!("{}: the objects are of {release}", self.name);
+        eventually(SOON, &what, async || {
+            same(self.releases_in_place(), BTreeSet::from([release.to_owned()]))
         })
         .await;
     }

@@ -7,7 +7,7 @@ use quorate::gate::status::{State, Status};
 use quorate::proto::Registration;
 use quorate::release::Version;
 use quorate::store::{Keys, Store};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use super::bundles::Release as Shipped;
 use super::release;
@@ -63,11 +63,6 @@ impl Site {
         }
     }
 
-    fn signal_kubernetes(&self, signal: Signal) {
-        let pid = self.kubernetes.pid().and_then(Pid::from_raw);
-        kill_process(pid.expect("the API server runs"), signal).unwrap();
-    }
-
     fn launch(&self, endpoint: String) -> Launch {
         Launch::default()
             .endpoints(vec![endpoint])
@@ -104,7 +99,7 @@ impl Site {
                 let hold = Hold::at("gate.planned");
                 let replicas = hold.on(settled(launch)).start_all(&names);
                 hold.reached().await;
-                self.signal_kubernetes(Signal::STOP);
+                self.kubernetes.signal(Signal::STOP);
                 hold.release();
                 wait_for_status(etcd, &self.restricted()).await;
                 replicas
@@ -209,7 +204,7 @@ async fn survives(site: &Site, position: Position, ports: Ports, version: EtcdVe
         );
     }
     if position == Position::Reconciling {
-        site.signal_kubernetes(Signal::CONT);
+        site.kubernetes.signal(Signal::CONT);
     }
     assert_eq!(
         status(&etcd).await,

@@ -1,7 +1,5 @@
 //! Rollouts as a Deployment makes them: one more pod, then one less.
 
-use std::collections::BTreeSet;
-
 use super::history::History;
 use super::witness::Witness;
 use super::{Cluster, Deployment, Shipped, wait_unready};
@@ -54,7 +52,7 @@ async fn a_rolling_upgrade_over_three_releases_goes_through_without_an_unready_r
         replica.wait_ready().await;
     }
     shop.wait_done(&first).await;
-    assert_eq!(shop.releases_in_place(), BTreeSet::from(["1.0.0".to_owned()]));
+    shop.expect_in_place("1.0.0").await;
 
     // The first newer replica leads and reconciles. The older ones no longer stand for election, and serve on.
     replicas.push(shop.start("b0", &second));
@@ -72,11 +70,11 @@ async fn a_rolling_upgrade_over_three_releases_goes_through_without_an_unready_r
     assert_all_ready(&replicas).await;
     replicas.remove(0).stop().await.unwrap();
     roll(&shop, &mut witness, &mut replicas, &["b1", "b2"], &second).await;
-    assert_eq!(shop.releases_in_place(), BTreeSet::from(["1.1.0".to_owned()]));
+    shop.expect_in_place("1.1.0").await;
 
     roll(&shop, &mut witness, &mut replicas, &["c0", "c1", "c2"], &third).await;
     shop.wait_done(&third).await;
-    assert_eq!(shop.releases_in_place(), BTreeSet::from(["2.0.0".to_owned()]));
+    shop.expect_in_place("2.0.0").await;
 
     // A replica of the first release that comes back is excluded, and says why.
     let late = shop.start("late", &first);
@@ -134,7 +132,7 @@ async fn a_rollback_below_the_minimum_waits_until_all_newer_replicas_are_gone() 
     back.wait_for_log("replica newest runs release 2.0.0").await;
     newest.stop().await.unwrap();
     shop.wait_done(&second).await;
-    assert_eq!(shop.releases_in_place(), BTreeSet::from(["1.1.0".to_owned()]));
+    shop.expect_in_place("1.1.0").await;
     assert_eq!(back.status_of("/readyz").await, Some(200));
 
     newest.launch().unwrap();
@@ -171,7 +169,7 @@ async fn a_rollback_below_the_minimum_waits_until_all_newer_replicas_are_gone() 
     newest.stop().await.unwrap();
     old.wait_ready().await;
     assert_eq!(shop.status_line().await, first.done());
-    assert_eq!(shop.releases_in_place(), BTreeSet::from(["1.0.0".to_owned()]));
+    shop.expect_in_place("1.0.0").await;
 
     // A release that raises both minimums deadlocks: each side waits for the other. The check finds that beforehand.
     let both = Shipped::of("shop", "3.0.0", "3.0.0", "3.0.0");
@@ -201,7 +199,7 @@ async fn a_rollback_below_the_minimum_waits_until_all_newer_replicas_are_gone() 
         Some(200),
         "the old one still serves"
     );
-    assert_eq!(shop.releases_in_place(), BTreeSet::from(["1.0.0".to_owned()]));
+    shop.expect_in_place("1.0.0").await;
     // After the kill it blocks until its record expires with its lease, and no longer.
     old.kill().await.unwrap();
     deadlocked.wait_ready().await;

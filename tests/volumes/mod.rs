@@ -24,6 +24,7 @@ mod promises;
 mod put_back;
 mod random;
 mod refusals;
+mod restored;
 mod secrets;
 mod stale;
 mod tls;

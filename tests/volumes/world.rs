@@ -1,6 +1,7 @@
 //! An etcd, a plugin, and the program on both: what an operator does, and what must follow.
 
 use std::ops::Deref;
+use std::path::Path;
 
 use prost::Message;
 use quorate::etcd::{KeyValue, Txn};
@@ -18,7 +19,7 @@ use super::history;
 use crate::support::base::Base;
 pub use crate::support::base::document;
 use crate::support::csi::{DRIVER, TestPlugin};
-use crate::support::leader::Leader;
+use crate::support::leader::{Leader, store_on};
 use crate::support::wait::{SOON, eventually, same};
 
 /// An etcd, a plugin, and the program on both.
@@ -53,6 +54,12 @@ impl World {
     pub async fn without_objects(plugin: TestPlugin) -> Self {
         let base = Base::start().await;
         Self { base, plugin }
+    }
+
+    /// Restores etcd from a snapshot, and connects to it again: the client of before would refuse it.
+    pub async fn restore(&mut self, snapshot: &Path) {
+        self.base.etcd.restore(snapshot).await;
+        self.base.store = store_on(&self.base.etcd.endpoints()).await;
     }
 
     /// Runs the program. Panics if it fails.

@@ -89,16 +89,7 @@ pub async fn run(args: ReplaceArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         None => note(&agreed.statement),
     }
     let statement = agreed.statement.clone();
-    let again = async || {
-        let next = propose(&store, &args).await?;
-        if next.txn.is_some() && next.statement != statement {
-            return Err(Failure::conflict(format!(
-                "something changed meanwhile; now: {}",
-                next.statement
-            )));
-        }
-        Ok(next.into())
-    };
+    let again = async || propose(&store, &args).await?.still_means(&statement);
     let requested = settle_from(&store, "requested", agreed.into(), again).await?;
     follow(&store, &args.node, &requested, &args.options).await
 }

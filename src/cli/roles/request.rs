@@ -109,15 +109,6 @@ fn statement(facts: &Facts, name: &Name) -> String {
 /// 3, 4 or 5.
 pub async fn demote(store: &Store, name: &Name, agreed: Demotion) -> Result<String, Failure> {
     let statement = agreed.statement.clone();
-    commit::settle_from(store, REQUESTED, agreed.into(), async || {
-        let next = plan_demotion(store, name).await?;
-        if next.txn.is_some() && next.statement != statement {
-            return Err(Failure::conflict(format!(
-                "something changed meanwhile; now: {}",
-                next.statement
-            )));
-        }
-        Ok(next.into())
-    })
-    .await
+    let again = async || plan_demotion(store, name).await?.still_means(&statement);
+    commit::settle_from(store, REQUESTED, agreed.into(), again).await
 }

@@ -7,8 +7,8 @@ use etcd_client::{Client, LeaseKeepAliveStream, LeaseKeeper};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::clock;
 use super::window::{LeaseTimes, Pulse, Window};
+use crate::clock;
 use crate::etcd::connect::Etcd;
 use crate::etcd::error::{Class, Error};
 use crate::etcd::kv::LeaseId;

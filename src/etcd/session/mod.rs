@@ -1,6 +1,5 @@
 //! A session: a lease with a keep-alive on its own thread, and the window in which the owner may act.
 
-mod clock;
 mod keepalive;
 mod window;
 
@@ -16,6 +15,7 @@ pub use window::{LeaseTimes, Pulse, TimesError, Window};
 use super::connect::Etcd;
 use super::error::{Class, Error};
 use super::kv::LeaseId;
+use crate::clock;
 use crate::retry::Delays;
 use keepalive::KeepAlive;
 

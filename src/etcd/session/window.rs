@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::clock;
+use crate::clock;
 use crate::retry::Delays;
 
 /// The times of one lease, all computed from the TTL that etcd granted.
@@ -72,9 +72,6 @@ impl LeaseTimes {
     }
 }
 
-/// A waiter looks at the clock again after this time.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
-
 /// Until when the owner of a session may act. A window that is closed, by its deadline or by [`Window::close`], stays
 /// closed.
 ///
@@ -125,13 +122,8 @@ impl Window {
         loop {
             let deadline = *deadlines.borrow_and_update();
             let Some(deadline) = deadline else { return };
-            let left = deadline.saturating_duration_since(clock::now());
-            if left.is_zero() {
-                return;
-            }
             tokio::select! {
-                // A timer stands still while the machine is suspended.
-                () = tokio::time::sleep(left.min(LOOK_AGAIN)) => {}
+                () = clock::passed(deadline) => return,
                 _ = deadlines.changed() => {}
             }
         }

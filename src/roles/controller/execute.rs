@@ -7,10 +7,10 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 
 use super::actions::{Action, NewMemberRecord, Witness};
+use crate::clock;
 use crate::etcd::members::{ChangeError, ChangeFault, ListedMember};
 use crate::etcd::{Error, Etcd, Fence, MemberId, Revision, Stop, Txn};
 use crate::failpoint;
-use crate::retry::sleep_until;
 use crate::roles::reason::Reason;
 use crate::store::Store;
 
@@ -26,8 +26,16 @@ const PROVEN_FOR: Duration = Duration::from_secs(2);
 pub struct Unpaused {
     /// When the record of the last pause was written.
     pub last_pause: Revision,
-    /// When the intent was sent that was committed last: roles were not paused then.
+    /// When the intent of this very call was sent: roles were not paused then.
     pub proven: Option<Instant>,
+}
+
+impl Unpaused {
+    /// When the proof was sent, if it still does for a call.
+    fn proof_at(&self, now: Instant) -> Option<Instant> {
+        self.proven
+            .filter(|sent| now.saturating_duration_since(*sent) < PROVEN_FOR)
+    }
 }
 
 /// The revision of what an action wrote, if it wrote anything.
@@ -46,7 +54,8 @@ pub enum NotDone {
     LostLeadership,
 }
 
-/// Executes an action, or nothing where roles were paused since it was decided.
+/// Executes an action, or nothing where roles were paused since it was decided. A call that follows its own intent within
+/// [`PROVEN_FOR`] is made all the same: its proof is that of the intent.
 ///
 /// # Errors
 /// [`NotDone`]
@@ -54,8 +63,9 @@ pub async fn execute(store: &Store, fence: &Fence, action: Action, decided: Unpa
     let etcd = &store.etcd;
     let (pause, last) = (store.keys.roles_pause(), store.keys.last_roles_pause());
     let unpaused = |txn: Txn| txn.when_absent(&pause).when_unchanged(&last, decided.last_pause);
-    let proven = decided.proven.filter(|sent| sent.elapsed() < PROVEN_FOR);
-    let deadline = proven.unwrap_or_else(Instant::now) + CHANGE_LIMIT;
+    let now = clock::now();
+    let proven = decided.proof_at(now);
+    let deadline = proven.unwrap_or(now) + CHANGE_LIMIT;
     if proven.is_none() && !matches!(action, Action::Commit(_) | Action::Forget { .. }) {
         check_unpaused(etcd, fence, unpaused(Txn::new()), deadline).await?;
     }
@@ -112,13 +122,18 @@ async fn check_unpaused(etcd: &Etcd, fence: &Fence, proof: Txn, deadline: Instan
     let proven = tokio::select! {
         biased;
         () = fence.window().closed() => return Err(NotDone::LostLeadership),
-        () = sleep_until(Some(deadline)) => Err(no_answer()),
+        () = clock::passed(deadline) => Err(no_answer()),
         proven = commit(etcd, fence, proof) => proven,
     };
-    proven.map(drop).map_err(|why| match why {
+    proven.map(drop).map_err(not_called)
+}
+
+/// The same for a call that was not made.
+fn not_called(why: NotDone) -> NotDone {
+    match why {
         NotDone::Failed(reason, message) => NotDone::NotCalled(reason, message),
         other => other,
-    })
+    }
 }
 
 fn no_answer() -> NotDone {
@@ -148,11 +163,15 @@ async fn call<T>(
     if !fence.window().is_open() {
         return Err(NotDone::LostLeadership);
     }
+    // The machine may have been suspended since the proof.
+    if clock::now() >= deadline {
+        return Err(not_called(no_answer()));
+    }
     let answer = tokio::select! {
         biased;
         () = fence.window().closed() => return Err(NotDone::LostLeadership),
         answer = calling => Some(answer).filter(|_| !failpoint::drop_reply_at(loses)),
-        () = sleep_until(Some(deadline)) => None,
+        () = clock::passed(deadline) => None,
     };
     answer.ok_or_else(no_answer)
 }
@@ -192,7 +211,7 @@ async fn add(
     commit(etcd, fence, record.txn(added.id)).await
 }
 
-/// Removes the member. Returns the voter that has thereby confirmed it: one answers only once it has applied the change.
+/// Removes the member. Returns the voter that has confirmed it by its answer: one answers only once it has applied the change.
 async fn remove(
     etcd: &Etcd,
     fence: &Fence,
@@ -212,7 +231,7 @@ async fn remove(
 }
 
 /// Waits until the lists of a quorum of the voters that stay are without the member, each given by that very voter.
-/// `confirmed` is a voter that needs not be asked any more.
+/// `confirmed` is a voter that need not be asked.
 async fn confirm_removed(
     etcd: &Etcd,
     fence: &Fence,
@@ -268,4 +287,23 @@ async fn is_without(etcd: &Etcd, witness: &Witness, removed: MemberId) -> (Membe
     }
     let list = etcd.list_through(voter, limit).await;
     (voter.id, list.map(|list| list.member(removed).is_none()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_proof_of_an_intent_does_for_two_seconds_and_for_no_call_without_one() {
+        let sent = clock::now();
+        let decided = |proven| Unpaused {
+            last_pause: Revision::ABSENT,
+            proven,
+        };
+        let later = |millis| sent + Duration::from_millis(millis);
+        assert_eq!(decided(Some(sent)).proof_at(later(1_999)), Some(sent));
+        assert_eq!(decided(Some(sent)).proof_at(later(2_000)), None);
+        assert_eq!(decided(Some(later(5))).proof_at(sent), Some(later(5)));
+        assert_eq!(decided(None).proof_at(sent), None);
+    }
 }

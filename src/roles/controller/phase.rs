@@ -20,7 +20,7 @@ pub enum Phase {
     /// A step is taken.
     Acting {
         step: Step,
-        /// When it was begun: nothing of it was sent before.
+        /// When it was begun, by the clock of windows: nothing of it was sent before.
         begun: Instant,
         membership: Box<Membership>,
         executing: BoxFuture<'static, Outcome>,

@@ -273,7 +273,8 @@ impl Reporter {
                 (Subject::Member(id), _) => (kind(membership, *id), "none"),
             };
             let moves = matches!(reason, Reason::AddressUnproven | Reason::PeerMismatch)
-                || matches!(subject, Subject::Member(id) if membership.member(*id).is_some_and(is_moving));
+                || matches!(subject, Subject::Member(id) if membership.member(*id).is_some_and(is_moving))
+                    && !matches!(reason, Reason::NodeMissing | Reason::LeadershipNotMoved);
             let note = match moves {
                 true => format!("the move of node {node} is not done, {reason}: {message}"),
                 false => {
@@ -288,7 +289,8 @@ impl Reporter {
     }
 }
 
-/// Whether what is in the way of a change of this member is in the way of its move: it keeps its role.
+/// Whether what is in the way of a change of this member is in the way of its move: it keeps its role. A node that is missing,
+/// and leadership of a member with corrupt data, are in the way of more.
 fn is_moving(member: &Member) -> bool {
     member.readdress().is_some() && member.cause().is_none()
 }
@@ -346,10 +348,19 @@ mod tests {
         }
         assert_eq!(counted(&reporter, ("voter", "none"), "blocked"), 0);
         let leaving = surveyed(vec![voter(1), voter(2).demoted().moving(Listener::Absent)]);
-        let subject = Subject::Member(MemberId(2));
-        let blocked = Blocked::new(subject, "n2", Reason::QuorumRisk, "it waits");
-        reporter.blocked(&leaving, &[blocked]);
+        let blocked = |reason| {
+            [Blocked::new(
+                Subject::Member(MemberId(2)),
+                "n2",
+                reason,
+                "it waits",
+            )]
+        };
+        reporter.blocked(&leaving, &blocked(Reason::QuorumRisk));
         assert_eq!(counted(&reporter, ("voter", "none"), "blocked"), 1);
+        // Of a member that moves, too.
+        reporter.blocked(&membership, &blocked(Reason::NodeMissing));
+        assert_eq!(counted(&reporter, ("voter", "none"), "blocked"), 2);
     }
 
     #[test]

@@ -23,11 +23,12 @@ use super::survey::Survey;
 use super::unread::Unread;
 use super::upkeep::{self, Upkeep};
 use crate::causes;
+use crate::clock;
 use crate::etcd::members::ListedMember;
 use crate::etcd::{FencedError, MemberId, Outage, Revision};
 use crate::failpoint;
 use crate::retry::sleep_until;
-use crate::roles::blocked::Blocked;
+use crate::roles::blocked::{Blocked, Subject};
 use crate::roles::index::Index;
 use crate::roles::membership::{Membership, membership};
 use crate::roles::plan::{Plan, Step, plan};
@@ -63,8 +64,8 @@ pub struct TermState<'c> {
     sightings: Sightings,
     /// The resumptions of roles that the surveys know of.
     resumptions: u64,
-    /// When the intent was sent that was committed last, with the proof that roles were not paused.
-    proven: Option<Instant>,
+    /// The call of the intent that was committed last, and when that was sent, with the proof that roles were not paused.
+    proven: Option<(Subject, Instant)>,
     /// Superseded surveys, polled to completion so that no request for a status is pending when a member is removed.
     superseded: FuturesUnordered<BoxFuture<'static, ()>>,
     outages: watch::Receiver<Option<Outage>>,
@@ -90,7 +91,7 @@ impl<'c> TermState<'c> {
             written: Revision::ABSENT,
             schedule: Schedule::new(settings.retry, settings.resync),
             probes: Probes::new(),
-            upkeep: Upkeep::new(writer, node_writes.clone()),
+            upkeep: Upkeep::new(writer, node_writes.clone(), &store.keys),
             reporter: Reporter::new(store.etcd.metrics().clone(), notices.clone()),
             sightings: Sightings::new(Instant::now()),
             resumptions: 0,
@@ -194,8 +195,8 @@ impl<'c> TermState<'c> {
         match outcome {
             Ok(revision) => {
                 self.written = self.written.max(revision.unwrap_or_default());
-                if step.is_intent() {
-                    self.proven = Some(begun);
+                if let Some(call) = step.intends() {
+                    self.proven = Some((call, begun));
                 }
                 self.schedule.unreadable_no_more();
                 if ends_failures(&step) {
@@ -266,6 +267,7 @@ impl<'c> TermState<'c> {
         }
         if let Some(last) = &last
             && !outage::is_reported(&self.index, last)
+            && self.controller.store.etcd.is_first_report(last)
         {
             self.reporter.quorum_returned(outage::REASON, outage::words(last));
         }
@@ -278,6 +280,7 @@ impl<'c> TermState<'c> {
     fn begin_again(&mut self) {
         self.sightings.resumed(Instant::now());
         self.probes = Probes::new();
+        self.proven = None;
         let survey = match &mut self.phase {
             Phase::Idle => None,
             Phase::Acting { next_survey, .. } => next_survey.take(),
@@ -377,10 +380,11 @@ impl<'c> TermState<'c> {
             Step::DecideRemoval(id, _) => Some(*id),
             _ => None,
         };
-        let next_survey = step.is_intent().then(|| self.begin_survey(removed));
+        let next_survey = step.intends().map(|_| self.begin_survey(removed));
+        let own = self.proven.as_ref().filter(|(call, _)| *call == step.subject());
         let decided = Unpaused {
             last_pause: self.index.last_pause(),
-            proven: self.proven,
+            proven: own.map(|(_, sent)| *sent),
         };
         let (before, after) = failpoints(&step);
         let (store, fence) = (store.clone(), fence.clone());
@@ -392,7 +396,7 @@ impl<'c> TermState<'c> {
         };
         let acting = Phase::Acting {
             step,
-            begun: Instant::now(),
+            begun: clock::now(),
             membership: Box::new(membership),
             executing: Box::pin(executing),
             next_survey,

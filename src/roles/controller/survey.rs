@@ -6,6 +6,7 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 
+use crate::clock;
 use crate::etcd::members::{Evidence, ListedMember, MemberList};
 use crate::etcd::{Error, Etcd, MemberId};
 
@@ -14,7 +15,7 @@ use crate::etcd::{Error, Etcd, MemberId};
 pub struct Survey {
     etcd: Etcd,
     limit: Duration,
-    /// When the questions were sent: no answer is older.
+    /// When the questions were sent, by the clock of windows: no answer is older.
     begun: Instant,
     /// Members whose removal is decided. A request for their status could make them panic, so they are asked for a read alone.
     leaving: Vec<MemberId>,
@@ -52,7 +53,7 @@ impl Survey {
         let mut survey = Self {
             etcd: etcd.clone(),
             limit,
-            begun: Instant::now(),
+            begun: clock::now(),
             leaving,
             list: None,
             asked: Vec::new(),
@@ -129,7 +130,7 @@ impl Survey {
 
     /// How old the answers may be.
     pub fn age(&self) -> Duration {
-        self.begun.elapsed()
+        clock::now().saturating_duration_since(self.begun)
     }
 
     /// The answers so far, of members that the list has unchanged.

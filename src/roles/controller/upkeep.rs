@@ -1,17 +1,12 @@
 //! Writes that no step waits for: roles of nodes without a member, conditions, and the deletion of records that are
 //! no longer needed. Each is a unit of its own, so that one that cannot be written delays no other.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
-use futures::stream::FuturesUnordered;
-use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
 
-use crate::etcd::{FencedError, Revision};
+use crate::etcd::{FencedError, KeyRange, Revision};
 use crate::failpoint;
-use crate::retry::{Backoff, Policy};
 use crate::roles::index::Index;
 use crate::roles::owner::Owner;
 use crate::roles::transitions::{Transition, transitions};
@@ -19,7 +14,7 @@ use crate::store::object::member::is_ended;
 use crate::store::object::time;
 use crate::store::writer::{Proof, Unit, Writer};
 use crate::store::{Keys, Name};
-use crate::term::NodeWrites;
+use crate::term::{Acts, NodeWrites};
 
 /// Units under way at once: twice what the writer has in transactions, so that it never waits for more.
 const MOST: usize = 1000;
@@ -28,16 +23,12 @@ const MOST: usize = 1000;
 pub struct Upkeep {
     writer: Writer,
     node_writes: NodeWrites,
-    under_way: FuturesUnordered<BoxFuture<'static, Ended>>,
-    /// Keys that are being written, or that the index shows only at this revision. Until then their writes would be
-    /// repeated.
-    unseen: HashMap<Vec<u8>, Option<Revision>>,
-    failed: Backoff<Vec<u8>>,
+    nodes: KeyRange,
+    acts: Acts<'static, Vec<u8>, Ended>,
 }
 
 /// A write that has ended.
 pub struct Ended {
-    key: Vec<u8>,
     /// The transition that was written, if it was one.
     pub transition: Option<Transition>,
     /// The revision of the write.
@@ -45,30 +36,28 @@ pub struct Ended {
 }
 
 impl Upkeep {
-    pub fn new(writer: Writer, node_writes: NodeWrites) -> Self {
+    pub fn new(writer: Writer, node_writes: NodeWrites, keys: &Keys) -> Self {
         Self {
             writer,
             node_writes,
-            under_way: FuturesUnordered::new(),
-            unseen: HashMap::new(),
-            failed: Backoff::default(),
+            nodes: keys.nodes(),
+            acts: Acts::default(),
         }
     }
 
     /// The index is at this revision.
     pub fn seen(&mut self, revision: Revision) {
-        self.unseen
-            .retain(|_, written| written.is_none_or(|written| written > revision));
+        self.acts.seen(|written| written <= revision);
     }
 
     /// Whether the index shows what this key holds, and a write of it has not just failed.
     pub fn is_free(&self, key: &[u8]) -> bool {
-        !self.unseen.contains_key(key) && !self.failed.is_resting(&key.to_vec())
+        self.acts.is_free(&key.to_vec())
     }
 
     /// Begins the transitions that can be made now.
     pub fn begin_transitions(&mut self, index: &Index, keys: &Keys) {
-        let room = MOST.saturating_sub(self.under_way.len());
+        let room = MOST.saturating_sub(self.acts.under_way());
         let due: Vec<_> = transitions(index, keys, |key| self.is_free(key))
             .take(room)
             .collect();
@@ -91,10 +80,13 @@ impl Upkeep {
 
     fn begin(&mut self, unit: Unit, transition: Option<Transition>) {
         let key = key_of(&unit).to_vec();
-        self.unseen.insert(key.clone(), None);
-        let (writer, node_writes) = (self.writer.clone(), self.node_writes.clone());
-        self.under_way.push(Box::pin(async move {
-            node_writes.allowed().await;
+        let writer = self.writer.clone();
+        // Other writes refuse no restriction.
+        let held_back = self.nodes.contains(&key).then(|| self.node_writes.clone());
+        self.acts.begin(key, async move {
+            if let Some(node_writes) = held_back {
+                node_writes.allowed().await;
+            }
             if transition.is_some() {
                 failpoint::abort_at("roles.changing-roles");
             }
@@ -102,42 +94,20 @@ impl Upkeep {
             if transition.is_some() {
                 failpoint::abort_at("roles.changed-roles");
             }
-            Ended {
-                key,
-                transition,
-                result,
-            }
-        }));
+            Ended { transition, result }
+        });
     }
 
     /// Resolves when writes have ended, with all that have, or when a failed one may be repeated. Safe to cancel.
     pub async fn next(&mut self) -> Vec<Ended> {
-        let first = tokio::select! {
-            Some(first) = self.under_way.next() => first,
-            _ = self.failed.next_due() => return Vec::new(),
-        };
-        let mut ended = vec![first];
-        while let Some(Some(other)) = self.under_way.next().now_or_never() {
-            ended.push(other);
-        }
-        for one in &ended {
-            self.ended(&one.key, one.result.as_ref().ok());
-        }
-        ended
-    }
-
-    fn ended(&mut self, key: &[u8], written: Option<&Revision>) {
-        let key = key.to_vec();
-        match written {
-            Some(revision) => {
-                self.failed.succeeded(&key);
-                self.unseen.insert(key, Some(*revision));
-            }
-            None => {
-                self.unseen.remove(&key);
-                self.failed.failed(key, Policy::ETCD);
+        let ended = self.acts.next(|_| true).await;
+        for (key, Ended { result, .. }) in &ended {
+            match result {
+                Ok(revision) => self.acts.done(key.clone(), *revision),
+                Err(_) => self.acts.failed(key.clone()),
             }
         }
+        ended.into_iter().map(|(_, ended)| ended).collect()
     }
 
     /// How long until the next record of a removed node expires; `None` if there is none that can be deleted then.

@@ -142,15 +142,13 @@ impl Step {
         )
     }
 
-    /// Whether the step commits an intent, which a call follows (INV-3).
-    pub fn is_intent(&self) -> bool {
-        matches!(
-            self,
-            Self::DecideRemoval(..)
-                | Self::DecidePromotion(_)
-                | Self::DecideAdd(_)
-                | Self::DecideReaddress { .. }
-        )
+    /// What the call is about that follows the step, if that commits an intent (INV-3).
+    pub fn intends(&self) -> Option<Subject> {
+        match self {
+            Self::DecideReaddress { member, .. } => Some(Subject::Member(*member)),
+            Self::DecideRemoval(..) | Self::DecidePromotion(_) | Self::DecideAdd(_) => Some(self.subject()),
+            _ => None,
+        }
     }
 
     /// The member or join that the step is about.

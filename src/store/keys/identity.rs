@@ -78,7 +78,9 @@ impl Keys {
     }
 
     /// Certificates, nodes and removed nodes in one range, so that one watch brings their changes in the order in which they
-    /// happened. Keys of other kinds lie between them, volumes' publications among them: [`CertificationKey::Other`].
+    /// happened. Keys of other kinds lie between them, volumes' publications among them: [`CertificationKey::Other`]. A leader that
+    /// signs reads these in vain, once with each list and once with each change. Three ranges would spare it that, and have no common
+    /// revision without more work.
     pub fn certification(&self) -> KeyRange {
         KeyRange::prefix(self.below(format_args!("{CERTIFICATES}"))).through(self.all_removed())
     }

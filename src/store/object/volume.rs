@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use prost::Message;
 use serde_json::Value;
 
 use super::change::{Appliable, Reference, Rejection};
@@ -113,6 +114,14 @@ pub fn backend_id(volume: &Volume) -> &str {
         "" => source.map_or("", |source| &source.volume_id),
         own => own,
     }
+}
+
+/// What can be read of a volume's record, also of one that is faulty otherwise; `None` if nothing says which volume it is: then it
+/// may be any (INV-12).
+pub fn legible(record: &[u8]) -> Option<Volume> {
+    Volume::decode(record)
+        .ok()
+        .filter(|volume| !volume.uid().is_empty())
 }
 
 /// The backend that the volume was made at; `None` if its record does not say.

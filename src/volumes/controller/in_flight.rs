@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::proto::Volume;
 use crate::store::Name;
-use crate::store::object::Object;
+use crate::store::object::{Object, volume};
 use crate::volumes::index::{Index, add, id_at_plugin, take};
 
 /// A call, and the names that wait for its end.
@@ -15,6 +15,8 @@ use crate::volumes::index::{Index, add, id_at_plugin, take};
 struct Running {
     volume: Volume,
     held_back: BTreeSet<Name>,
+    /// Whether another volume of the plugin was deleted since.
+    has_new_capacity: bool,
 }
 
 /// The volumes of the calls that are under way, by the names under which these were decided on.
@@ -36,13 +38,17 @@ impl InFlight {
         let running = Running {
             volume: volume.clone(),
             held_back: BTreeSet::new(),
+            has_new_capacity: false,
         };
         self.running.insert(name.clone(), running);
     }
 
     /// The operation on the volume of this name has ended. Returns the names that waited for that.
     pub(super) fn end(&mut self, name: &Name) -> BTreeSet<Name> {
-        let Some(Running { volume, held_back }) = self.running.remove(name) else {
+        let Some(Running {
+            volume, held_back, ..
+        }) = self.running.remove(name)
+        else {
             return BTreeSet::new();
         };
         take(&mut self.by_uid, &volume.uid().into(), name);
@@ -50,6 +56,20 @@ impl InFlight {
             take(&mut self.by_id, &id, name);
         }
         held_back
+    }
+
+    /// A volume of the plugin was deleted.
+    pub(super) fn made_capacity(&mut self, driver: &Name) {
+        for running in self.running.values_mut() {
+            running.has_new_capacity |= volume::driver(&running.volume) == driver.as_str();
+        }
+    }
+
+    /// Whether another volume of its plugin was deleted since the call for this one began.
+    pub(super) fn has_new_capacity(&self, name: &Name) -> bool {
+        self.running
+            .get(name)
+            .is_some_and(|running| running.has_new_capacity)
     }
 
     /// Whether a call is under way under another name for what may be this volume. The end of that call returns `name`.
@@ -116,6 +136,10 @@ mod tests {
         assert!(!held(&name("other"), &volume("uid-3", "vol-3")));
         assert!(!held(&name("new"), &volume("uid-4", "")));
         assert!(!held(&data, &volume("uid-1", "vol-1")), "its own");
+        in_flight.made_capacity(&name("q"));
+        assert!(!in_flight.has_new_capacity(&data));
+        in_flight.made_capacity(&name("p"));
+        assert!(in_flight.has_new_capacity(&data) && !in_flight.has_new_capacity(&old));
         assert_eq!(in_flight.end(&data), [old.clone(), theirs].into());
         assert!(!in_flight.hold_back(&old, &volume("uid-1", "vol-1"), &index));
         assert!(in_flight.end(&data).is_empty());

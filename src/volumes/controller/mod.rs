@@ -15,7 +15,7 @@ use tracing::{debug, info, warn};
 
 use super::index::{Change, Index, Part};
 use super::lanes::Lane;
-use super::operation::{Action, Completion, Env, Failure, Held, Interrupted};
+use super::operation::{Action, Completion, Env, Failure, Held, Interrupted, WaitsFor};
 use super::plan::{Step, Target};
 use super::plugin_state::PluginState;
 use super::retry_state::{RetryState, Unsettled};
@@ -25,7 +25,7 @@ use crate::failpoint;
 use crate::kube::events::{Notice, Severity};
 use crate::store::writer::writer;
 use crate::store::{Follower, Name, Store, Update};
-use crate::term::Notices;
+use crate::term::{Notices, TermOver};
 
 mod advance;
 mod compensation;
@@ -147,7 +147,7 @@ impl TermState {
             tokio::select! {
                 Some((part, update)) = updates.next() => self.take_in(part, update),
                 Some(completion) = self.operations.next() => {
-                    if !self.on_completion(completion) {
+                    if let Err(TermOver) = self.on_completion(completion) {
                         return;
                     }
                 }
@@ -249,8 +249,7 @@ impl TermState {
         }
     }
 
-    /// False if the term is over.
-    fn on_completion(&mut self, completion: Completion) -> bool {
+    fn on_completion(&mut self, completion: Completion) -> Result<(), TermOver> {
         let Completion {
             volume: name,
             driver,
@@ -288,8 +287,14 @@ impl TermState {
                 }
                 self.unsettled.state(&name).compensations.push(*compensation);
             }
-            Err(Interrupted::Failed(failure)) => self.on_failure(&name, target, failure),
-            Err(Interrupted::LostLeadership) => return false,
+            Err(Interrupted::Failed(failure)) => {
+                let lacks_capacity = failure.waits_for == Some(WaitsFor::Capacity);
+                self.on_failure(&name, target, failure);
+                if lacks_capacity {
+                    self.await_capacity(&name, &driver);
+                }
+            }
+            Err(Interrupted::LostLeadership) => return Err(TermOver),
         }
         if is_news {
             self.unsettled.wake(&name, None);
@@ -306,7 +311,7 @@ impl TermState {
         }
         self.advance(&name);
         self.serve_queue(&driver, node);
-        true
+        Ok(())
     }
 
     fn on_success(&mut self, name: &Name, driver: &Name, action: &Action, target: &Target) {
@@ -349,12 +354,20 @@ impl TermState {
 
     /// A volume of the plugin was deleted at the backend: plans some of those again for which there was no capacity.
     fn wake_for_capacity(&mut self, driver: &Name) {
-        let of_plugin = |name: &Name| self.index.driver(name) == Some(driver);
-        for name in self.unsettled.made_capacity(TRIED_FOR_CAPACITY, of_plugin) {
+        self.in_flight.made_capacity(driver);
+        for name in self.unsettled.made_capacity(driver, TRIED_FOR_CAPACITY) {
             // Without a new beginning: most of them fail as before, and that is no news.
             if self.unsettled.try_again(&name) {
                 self.woken.push_back(name);
             }
+        }
+    }
+
+    /// The plugin had no capacity for the volume. If another volume was deleted meanwhile, there may be some by now.
+    fn await_capacity(&mut self, name: &Name, driver: &Name) {
+        self.unsettled.await_capacity(driver, name);
+        if self.in_flight.has_new_capacity(name) {
+            self.unsettled.try_again(name);
         }
     }
 

@@ -4,7 +4,7 @@
 //! at once ([`Index::note`]), so that nothing is planned from the records before them. When the watch delivers such a write,
 //! its revision is already known; that is how the writes of others are recognised.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::etcd::{KeyRange, KeyValue, Revision};
 use crate::proto::{CsiNode, Plugin, PluginStatus, Publication, Volume};
@@ -200,7 +200,7 @@ pub struct Index {
     plugins: HashMap<Name, (Result<Plugin, Malformed>, Revision)>,
     plugin_statuses: HashMap<Name, (PluginStatus, Revision)>,
     secrets: HashMap<Name, Revision>,
-    by_driver: HashMap<Name, HashSet<Name>>,
+    by_driver: HashMap<Name, BTreeSet<Name>>,
     /// How many volumes each plugin has created, or may have.
     created: HashMap<Name, usize>,
     by_node: HashMap<Name, BTreeSet<Name>>,
@@ -332,7 +332,7 @@ impl Index {
 
     /// How many volumes name this plugin.
     pub fn count_of_plugin(&self, plugin: &Name) -> usize {
-        self.by_driver.get(plugin).map_or(0, HashSet::len)
+        self.by_driver.get(plugin).map_or(0, BTreeSet::len)
     }
 
     /// Whether a record says that the plugin has created a volume, or may have: it offered to.

@@ -8,7 +8,7 @@ use super::{Change, Entry, Index, State, Stored, add, take};
 use crate::etcd::Revision;
 use crate::proto::{Volume, publication_status};
 use crate::store::Name;
-use crate::store::object::volume::{backend_id, driver, is_attempted};
+use crate::store::object::volume::{backend_id, driver, is_attempted, legible};
 use crate::store::object::{Object, decode};
 
 impl Index {
@@ -22,8 +22,7 @@ impl Index {
         }
         let after = decode::<Volume>(name.as_str(), &stored.value).ok();
         // What a newer release has written may be faulty here, and says all the same which volume it is (INV-12).
-        let faulty = after.is_none().then(|| Volume::decode(&*stored.value).ok());
-        let faulty = faulty.flatten().filter(|volume| !volume.uid().is_empty());
+        let faulty = after.is_none().then(|| legible(&stored.value)).flatten();
         let revision = stored.mod_revision;
         entry.volume = Some(stored);
         entry.touched = self.changes;
@@ -49,12 +48,7 @@ impl Index {
             entry.secrets = secrets;
         }
         if let Some(driver) = entry.driver.take() {
-            if let Some(names) = self.by_driver.get_mut(&driver) {
-                names.remove(name);
-                if names.is_empty() {
-                    self.by_driver.remove(&driver);
-                }
-            }
+            take(&mut self.by_driver, &driver, name);
             if entry.is_created {
                 count_down(&mut self.created, &driver);
             }
@@ -62,8 +56,7 @@ impl Index {
         entry.driver = after.and_then(|volume| driver(volume).parse().ok());
         entry.is_created = after.is_some_and(is_attempted);
         if let Some(driver) = &entry.driver {
-            let names = self.by_driver.entry(driver.clone()).or_default();
-            names.insert(name.clone());
+            add(&mut self.by_driver, driver.clone(), name);
             if entry.is_created {
                 *self.created.entry(driver.clone()).or_default() += 1;
             }

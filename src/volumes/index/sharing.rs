@@ -6,7 +6,7 @@ use super::{Change, Index, id_at_plugin};
 use crate::proto::Volume;
 use crate::store::Name;
 use crate::store::object::publication::stored_node_id;
-use crate::store::object::volume::driver;
+use crate::store::object::volume::{driver, made_at};
 use crate::store::object::{Object, plugin};
 use crate::volumes::plan;
 
@@ -140,7 +140,12 @@ pub(super) fn with_sharing(
                 index.is_unreadable(name),
             )
         });
-        (sharing, held, index.named_like(name))
+        // One that would take its id depends on whether this record can be read, and on its backend.
+        let named = index.named_like(name).map(|named| {
+            let own = index.volume(name).and_then(Result::ok);
+            (named, own.is_none(), own.as_ref().and_then(made_at).cloned())
+        });
+        (sharing, held, named)
     };
     let before = seen(index);
     let mut changes = Vec::from_iter(write(index));
@@ -148,7 +153,7 @@ pub(super) fn with_sharing(
     if before != after {
         let around: BTreeSet<Name> = [before, after]
             .into_iter()
-            .flat_map(|(sharing, _, named)| sharing.into_iter().chain(named))
+            .flat_map(|(sharing, _, named)| sharing.into_iter().chain(named.map(|(named, ..)| named)))
             .collect();
         changes.extend(around.into_iter().map(Change::Around));
     }

@@ -9,7 +9,8 @@ use crate::etcd::{KeyValue, Revision, Stop};
 use crate::proto::publication_status::State;
 use crate::proto::{Publication, Tombstone, Volume};
 use crate::store::Name;
-use crate::store::object::publication::state;
+use crate::store::object::publication::{state, stored_node_id};
+use crate::store::object::volume::legible;
 use crate::store::object::{Object, decode, tombstone};
 use crate::store::writer::Unit;
 use crate::volumes::record;
@@ -23,14 +24,18 @@ fn with_intent(tombstone: &Tombstone, publication: Option<&PublishedTo>) -> Tomb
         volume.status.get_or_insert_default().delete_attempted = true;
         return tombstone;
     };
-    let same = |publication: &&mut Publication| publication.uid() == made.uid;
-    match tombstone.publications.iter_mut().find(same) {
-        Some(publication) => {
-            let is_wanted = state(publication) == State::PendingPublish;
-            *publication = record::detached(publication, is_wanted);
-        }
+    // Another one may have been asked for since, and have its intent.
+    let intends =
+        |left: &Publication| state(left) == State::PendingPublish && stored_node_id(left) == made.csi_node_id;
+    let concerned = |left: &&mut Publication| left.uid() == made.uid || intends(left);
+    let mut publications = tombstone.publications.iter_mut().filter(concerned).peekable();
+    if publications.peek().is_none() {
         // It was forgotten before its volume.
-        None => *volume = record::with_stray(volume, &made.csi_node_id),
+        *volume = record::with_stray(volume, &made.csi_node_id);
+    }
+    for publication in publications {
+        let is_wanted = state(publication) == State::PendingPublish;
+        *publication = record::detached(publication, is_wanted);
     }
     tombstone
 }
@@ -43,10 +48,9 @@ struct Before {
     intended: Revision,
 }
 
-/// The uid in the record of a volume, also in one that is faulty otherwise; `None` if nothing can be read of it.
+/// The uid in the record of a volume; `None` if nothing can be read of it.
 fn uid_of(record: &KeyValue) -> Option<String> {
-    let uid = Volume::decode(&*record.value).ok()?.uid().to_owned();
-    Some(uid).filter(|uid| !uid.is_empty())
+    legible(&record.value).map(|volume| volume.uid().to_owned())
 }
 
 impl Run<'_> {

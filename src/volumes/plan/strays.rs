@@ -2,16 +2,31 @@
 
 use super::{Decision, Observed, Step, Target, WaitReason, offers};
 use crate::proto::VolumeStatus;
+use crate::proto::publication_status::State;
 use crate::store::object::Object;
-use crate::store::object::publication::stored_node_id;
+use crate::store::object::publication::{state, stored_node_id};
 
 /// Plans the ends of what no publication stores.
 pub(super) fn plan_strays(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
     for csi_node_id in &status.detach_node_ids {
         let target = Target::Stray(csi_node_id.clone());
-        let mut publications = observed.publications.values();
-        let is_recorded = publications.any(|publication| stored_node_id(publication) == csi_node_id);
-        if is_recorded || csi_node_id.is_empty() {
+        let mut publications = observed.publications.iter();
+        let recorded = publications.find(|(_, publication)| stored_node_id(publication) == csi_node_id);
+        if let Some((node, _)) =
+            recorded.filter(|(_, publication)| state(publication) == State::PendingPublish)
+        {
+            // A call may be under way that takes away what is published beside it (INV-3): the publication starts over after its own
+            // call to unpublish.
+            if !observed.resting.contains(&Target::Node(node.clone())) {
+                decision.choose(Step::Detach {
+                    node: node.clone(),
+                    lost: None,
+                    again: true,
+                });
+            }
+            continue;
+        }
+        if recorded.is_some() || csi_node_id.is_empty() {
             // The publication ends by itself; what was asked for beside it does not outlive it.
             decision.choose(Step::DropStray {
                 csi_node_id: csi_node_id.clone(),

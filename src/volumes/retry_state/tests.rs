@@ -261,15 +261,20 @@ fn capacity_is_tried_by_other_volumes_each_time() {
     let names: Vec<Name> = (0..5)
         .map(|number| format!("v{number}").parse().unwrap())
         .collect();
-    for name in &names {
+    let (p, q) = (name("p"), name("q"));
+    for (number, name) in names.iter().enumerate() {
         unsettled.fail(name, Target::Volume, Failure::no_capacity(1));
+        unsettled.await_capacity(if number == 1 { &q } else { &p }, name);
     }
-    let mut tried = |most| unsettled.made_capacity(most, |name| *name != names[1]);
-    assert_eq!(tried(2), [names[0].clone(), names[2].clone()]);
-    assert_eq!(tried(2), [names[3].clone(), names[4].clone()]);
-    assert_eq!(tried(9).len(), 4);
+    let mut tried = |driver, most| unsettled.made_capacity(driver, most);
+    assert_eq!(tried(&p, 2), [names[0].clone(), names[2].clone()]);
+    assert_eq!(tried(&q, 2), [names[1].clone()], "of its own plugin alone");
+    // That changes nothing for the first one.
+    assert_eq!(tried(&p, 2), [names[3].clone(), names[4].clone()]);
+    assert_eq!(tried(&p, 9).len(), 4);
+    assert!(tried(&name("none"), 9).is_empty());
     unsettled.forget(&names[3]);
-    assert_eq!(unsettled.made_capacity(9, |_| true).len(), 4);
+    assert_eq!(unsettled.made_capacity(&p, 9).len(), 3);
     assert!(unsettled.left(&names[0], None).is_empty(), "it waits for no node");
 }
 

@@ -5,7 +5,7 @@ use prost::Message;
 use super::input::Manifest;
 use crate::cli::exit::Failure;
 use crate::etcd::{KeyValue, Revision, Txn};
-use crate::proto::{Backend, Plugin, PluginStatus, Volume};
+use crate::proto::{Backend, Plugin, PluginStatus};
 use crate::store::Store;
 use crate::store::object::change::{Rejection, Step};
 use crate::store::object::{Object, decode, plugin, volume};
@@ -55,7 +55,7 @@ pub async fn look_up(
         read_at,
     };
     for kv in volumes {
-        let Ok(volume) = Volume::decode(&*kv.value) else {
+        let Some(volume) = volume::legible(&kv.value) else {
             let id = store.keys.parse_volume(&kv.key).unwrap_or_default();
             // Where nothing is known of the plugin, a record that another client wrote keeps no new one from being created (INV-8).
             if made_unknown_at == Place::Elsewhere {

@@ -1,9 +1,12 @@
+use futures::FutureExt;
 use prost::Message;
 
 use super::*;
 use crate::etcd::{KeyValue, MemberId};
 use crate::proto::join::Progress;
-use crate::proto::{Join, JoinRequest, Member, Metadata, Node, RemovedNode};
+use crate::proto::{
+    Join, JoinRequest, LastPause, Member, Metadata, Node, NodeSpec, NodeStatus, RemovedNode, Role,
+};
 use crate::store::Update;
 
 const KEEP: Duration = Duration::from_secs(100);
@@ -164,7 +167,7 @@ fn an_expired_record_is_due_at_once_unless_its_deletion_is_under_way_unseen_or_h
     };
     let key = keys().removed("u");
     let index = index(vec![kv(key.clone(), removed)]);
-    let mut upkeep = Upkeep::new(Writer::ended(), NodeWrites::default());
+    let mut upkeep = Upkeep::new(Writer::ended(), NodeWrites::default(), &keys());
     let due = |upkeep: &Upkeep, second| upkeep.next_expiry(&index, &keys(), at(second));
     assert_eq!(due(&upkeep, 4), Some(Duration::from_secs(6)));
     assert_eq!(due(&upkeep, 11), Some(Duration::ZERO));
@@ -175,13 +178,68 @@ fn an_expired_record_is_due_at_once_unless_its_deletion_is_under_way_unseen_or_h
     assert!(upkeep.begin_all(expired()));
     assert_eq!(due(&upkeep, 11), None, "it is under way");
     assert!(!upkeep.begin_all(expired()), "and is not begun twice");
-    assert_eq!(upkeep.under_way.len(), 1);
+    assert_eq!(upkeep.acts.under_way(), 1);
 
-    upkeep.ended(&key, None);
+    upkeep.acts.failed(key.clone());
     assert_eq!(due(&upkeep, 11), None, "it has failed");
-    upkeep.ended(&key, Some(&Revision(11)));
+    upkeep.acts.done(key, Revision(11));
     upkeep.seen(Revision(10));
     assert_eq!(due(&upkeep, 11), None, "the index does not show it yet");
     upkeep.seen(Revision(11));
     assert_eq!(due(&upkeep, 11), Some(Duration::ZERO));
+}
+
+#[test]
+fn a_node_becomes_a_worker_only_where_roles_were_not_paused_since_that_was_decided() {
+    let roles = |desired: Role, observed: Role| Node {
+        metadata: Some(Metadata {
+            name: "a".to_owned(),
+            uid: "uid-of-a".to_owned(),
+            ..Metadata::default()
+        }),
+        spec: Some(NodeSpec {
+            desired_role: desired.into(),
+            ..NodeSpec::default()
+        }),
+        status: Some(NodeStatus {
+            role: observed.into(),
+            ..NodeStatus::default()
+        }),
+    };
+    let proofs = |desired, observed| {
+        let node = kv(keys().node(&name("a")), roles(desired, observed));
+        let last = kv(keys().last_roles_pause(), LastPause::default());
+        let index = index(vec![node, last]);
+        let keys = keys();
+        let made: Vec<_> = transitions(&index, &keys, |_| true).collect();
+        made.iter()
+            .map(|(_, unit)| unit.compares() - unit.writes().len())
+            .sum::<usize>()
+    };
+    assert_eq!(proofs(Role::Manager, Role::Worker), 1, "the pause");
+    assert_eq!(
+        proofs(Role::Worker, Role::Manager),
+        3,
+        "and the last one, and the join"
+    );
+}
+
+#[test]
+fn only_writes_of_nodes_are_held_back_while_a_restriction_is_attempted() {
+    let keys = keys();
+    let writes = NodeWrites::default();
+    let _held = writes.hold();
+    let mut upkeep = Upkeep::new(Writer::ended(), writes, &keys);
+    let expired = RemovedNode {
+        expires_at: Some(time::to_proto(at(10))),
+        ..RemovedNode::default()
+    };
+    let index = index(vec![kv(keys.removed("u"), expired)]);
+    let node = Unit::new().put(keys.node(&name("a")), Revision(1), Vec::new());
+    assert!(upkeep.begin_all(std::iter::once(node).chain(expired_nodes(&index, &keys, at(10)))));
+    let ended = upkeep
+        .next()
+        .now_or_never()
+        .expect("the deletion waits for nothing");
+    assert_eq!((ended.len(), upkeep.acts.under_way()), (1, 1));
 }

@@ -70,7 +70,7 @@ impl World {
                 },
             };
         }
-        self.membership.raft_leader = raft_leader(&self.membership.members);
+        self.membership.raft_leader = raft_leader(&self.membership.members, self.membership.complete);
     }
 
     /// Whether the voters are those of the nodes that want one, or become so by removals each of which leaves a quorum.

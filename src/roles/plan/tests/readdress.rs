@@ -38,6 +38,12 @@ fn a_move_is_decided_then_made_then_proven() {
         node: "n2".to_owned(),
         member: M2,
     };
+    // The proof of the intent, that roles are not paused, is one for the call that it intends.
+    let readdress = Step::Readdress {
+        member: M2,
+        through: M1,
+    };
+    assert_eq!(decide.intends(), Some(readdress.subject()));
     assert_eq!(step(&membership), Some(decide));
     // The member is looked for again after the intent, and after the change.
     for second in [
@@ -59,10 +65,6 @@ fn a_move_is_decided_then_made_then_proven() {
         );
     }
     let moving = with(&membership, voter(2).moving(Listener::Expected));
-    let readdress = Step::Readdress {
-        member: M2,
-        through: M1,
-    };
     assert_eq!(step(&moving), Some(readdress));
     let moved = with(&membership, voter(2).moved(Listener::Expected));
     assert_eq!(step(&moved), Some(Step::EndReaddress(M2)));

@@ -39,9 +39,8 @@ fn the_records_of_volumes_with_one_id_are_news_for_each_other_only_in_what_they_
     assert_eq!(index.observe(&name("a")).unwrap().twin, None);
 }
 
-/// INV-6: one id at two backends is two volumes.
-#[test]
-fn volumes_with_one_id_at_two_backends_are_not_taken_for_one() {
+/// With the plugin at `unix:///now`.
+fn with_plugin() -> Index {
     let mut index = full();
     let plugin = Plugin {
         metadata: metadata("p"),
@@ -52,13 +51,43 @@ fn volumes_with_one_id_at_two_backends_are_not_taken_for_one() {
     };
     let plugin = kv(keys().plugin(&name("p")), plugin.encode_to_vec(), 9);
     events(&mut index, Part::Plugins, vec![plugin]);
-    let mut elsewhere = with_id("b", "x", 11);
-    let mut volume = Volume::decode(&*elsewhere.value).unwrap();
+    index
+}
+
+fn made_at(mut stored: KeyValue, endpoint: &str) -> KeyValue {
+    let mut volume = Volume::decode(&*stored.value).unwrap();
     volume.status.as_mut().unwrap().backend = Some(Backend {
-        endpoint: "unix:///former".to_owned(),
+        endpoint: endpoint.to_owned(),
         ..Default::default()
     });
-    elsewhere.value = volume.encode_to_vec();
+    stored.value = volume.encode_to_vec();
+    stored
+}
+
+#[test]
+fn a_volume_that_takes_its_name_as_its_id_is_planned_again_once_the_one_with_that_id_is_elsewhere() {
+    let mut index = with_plugin();
+    let mut named = with_id("b", "x", 10);
+    let mut volume = Volume::decode(&*named.value).unwrap();
+    volume.status.as_mut().unwrap().volume_id = "a".to_owned();
+    named.value = volume.encode_to_vec();
+    let around = Change::Around(name("a"));
+    let news = |changes: &[Change]| changes.contains(&around);
+    let at = |index: &mut Index, revision, endpoint| {
+        let mut kv = made_at(named.clone(), endpoint);
+        kv.mod_revision = Revision(revision);
+        index.note(&kv.key, Ok(&kv))
+    };
+    assert!(news(&at(&mut index, 10, "unix:///now")));
+    assert!(!news(&at(&mut index, 11, "unix:///now")));
+    assert!(news(&at(&mut index, 12, "unix:///former")));
+}
+
+/// INV-6: one id at two backends is two volumes.
+#[test]
+fn volumes_with_one_id_at_two_backends_are_not_taken_for_one() {
+    let mut index = with_plugin();
+    let elsewhere = made_at(with_id("b", "x", 11), "unix:///former");
     for kv in [with_id("a", "x", 10), elsewhere] {
         index.note(&kv.key, Ok(&kv));
     }

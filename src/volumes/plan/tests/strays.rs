@@ -38,6 +38,28 @@ fn a_volume_is_unpublished_from_a_node_id_that_an_operator_names_and_no_publicat
     assert_eq!(scene.reasons(), ["PublicationMalformed"]);
 }
 
+/// INV-3: a call for the node id may be under way, and would take the publication away.
+#[test]
+fn a_publication_that_is_yet_to_be_made_starts_over_where_it_stores_a_node_id_that_the_volume_leaves() {
+    let mut scene = Scene::of(created(volume(Scope::MultiNode)))
+        .with("n1", State::PendingPublish, "csi-n1")
+        .detaching(["csi-n1"]);
+    let over = Step::Detach {
+        node: name("n1"),
+        lost: None,
+        again: true,
+    };
+    assert_eq!(scene.step(), Some(over));
+    scene.resting = [Target::Node(name("n1"))].into();
+    assert_eq!(scene.step(), None);
+    // Its own call waits for the answer, and for its rest.
+    let dropped = Step::DropStray {
+        csi_node_id: "csi-n1".to_owned(),
+    };
+    let scene = scene.with("n1", State::PendingUnpublish, "csi-n1");
+    assert_eq!(scene.step(), Some(dropped));
+}
+
 fn unpublish_stray(csi_node_id: &str) -> Option<Step> {
     Some(Step::UnpublishStray {
         csi_node_id: csi_node_id.to_owned(),

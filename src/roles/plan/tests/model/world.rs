@@ -150,7 +150,8 @@ impl World {
             };
             member.moved = listener(self.found.contains(&id));
         }
-        self.membership.raft_leader = raft_leader(&self.membership.members);
+        let complete = self.membership.complete;
+        self.membership.raft_leader = raft_leader(&self.membership.members, complete);
         let found = &self.found;
         let members = &self.membership.members;
         for pending in &mut self.membership.joins {

@@ -7,7 +7,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Now, later than [`Instant::now`] by the time that the machine was suspended since this was first called. Of one clock alone:
 /// between two reads of two clocks the process may pause.
-pub(super) fn now() -> Instant {
+pub fn now() -> Instant {
     static START: OnceLock<(Instant, Duration)> = OnceLock::new();
     let (start, at) = *START.get_or_init(|| {
         // In this order: a pause between the two has this clock go before `Instant::now` by it, never after it, so that a
@@ -18,8 +18,25 @@ pub(super) fn now() -> Instant {
     start + since_boot().saturating_sub(at)
 }
 
+#[expect(clippy::expect_used, reason = "no machine has started after now")]
 fn since_boot() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
+    let passed = Duration::try_from(clock_gettime(ClockId::Boottime));
+    // A clock that stood still would keep every window open.
+    passed.expect("the time since the machine has started is not negative")
+}
+
+/// How long a timer may run before the clock is looked at again: a timer stands still while the machine is suspended.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Waits until this clock has passed `deadline`. Safe to cancel.
+pub async fn passed(deadline: Instant) {
+    loop {
+        let left = deadline.saturating_duration_since(now());
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left.min(LOOK_AGAIN)).await;
+    }
 }
 
 #[cfg(test)]

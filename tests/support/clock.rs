@@ -1,0 +1,22 @@
+//! Replicas whose wall clock is wrong.
+
+use std::path::PathBuf;
+
+use super::quorate::Launch;
+
+/// Replicas whose wall clock is off by `offset`, such as `+1d`. Their monotonic clock is right.
+pub fn off_by(offset: &str, launch: Launch) -> Launch {
+    launch
+        .variable("LD_PRELOAD", library())
+        .variable("FAKETIME", offset)
+        .variable("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+}
+
+/// libfaketime, which Debian keeps below the folder of the architecture.
+fn library() -> PathBuf {
+    let folders = std::fs::read_dir("/usr/lib").unwrap().flatten();
+    let mut libraries = folders.map(|folder| folder.path().join("faketime/libfaketime.so.1"));
+    libraries
+        .find(|library| library.exists())
+        .expect("libfaketime is missing: `make prepare` installs it")
+}
