@@ -56,10 +56,14 @@ const SECRET_BEARERS: [&str; 5] = [
 ];
 
 /// The messages of `proto/csi/v1/csi.proto` with a field `secrets`.
-const CSI_SECRET_BEARERS: [&str; 5] = [
+const CSI_SECRET_BEARERS: [&str; 9] = [
     "CreateVolumeRequest",
     "DeleteVolumeRequest",
     "ControllerPublishVolumeRequest",
     "ControllerUnpublishVolumeRequest",
     "ControllerExpandVolumeRequest",
+    "ValidateVolumeCapabilitiesRequest",
+    "NodeStageVolumeRequest",
+    "NodePublishVolumeRequest",
+    "NodeExpandVolumeRequest",
 ];

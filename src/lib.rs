@@ -7,6 +7,9 @@
 // `cli::output::print` do not.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
+#[cfg(feature = "controller")]
+#[doc(hidden)]
+pub mod agent;
 #[doc(hidden)]
 pub mod causes;
 #[cfg(feature = "controller")]
@@ -14,6 +17,9 @@ pub mod causes;
 pub mod cli;
 #[doc(hidden)]
 pub mod clock;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
+pub mod control;
 #[cfg(feature = "controller")]
 #[doc(hidden)]
 pub mod csi;
@@ -29,6 +35,9 @@ pub mod failpoint;
 pub mod gate;
 #[doc(hidden)]
 pub mod grpc_code;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
+pub mod grpc_status;
 #[cfg(feature = "controller")]
 #[doc(hidden)]
 pub mod identity;

@@ -34,6 +34,15 @@ pub struct CsiOperation {
     pub grpc_status_code: &'static str,
 }
 
+/// Labels of `control_calls`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ControlCall {
+    /// `Join`, `CertificateStatus`, `Renew`, …
+    pub method: &'static str,
+    /// The name of a gRPC code ([`crate::grpc_code::name`]), `OK` among them.
+    pub code: &'static str,
+}
+
 /// A single label `driver_name`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Driver {
@@ -52,7 +61,8 @@ impl Driver {
 /// A single label `reason`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Reason {
-    /// `canceled`, `closed`, `compacted`, `error`, `other_history`, `silent`, `too_large`
+    /// Of a watch `canceled`, `closed`, `compacted`, `error`, `other_history`, `silent`, `too_large`; of a session `aged`,
+    /// `certificate`, `closed`, `gone`, `lapsed`, `removed`, `role`, `stale`, `stopped`, `superseded`, `unreadable`
     pub reason: &'static str,
 }
 
@@ -101,7 +111,7 @@ pub struct AlarmKind {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct State {
     /// Of a volume `creating`, `created`, `deleting`, `malformed`; of a certificate `pending`, `issued`, `failed`, `rotate`,
-    /// `malformed`
+    /// `malformed`; of a volume on a node `publishing`, `published`, `unpublishing`, `blocked`, `foreign`, `stray`
     pub state: &'static str,
 }
 
@@ -208,12 +218,26 @@ metrics! {
     node_certificates: Family<State, Gauge>,
     /// Certificates issued to nodes.
     node_certificates_issued: Counter,
+    /// Calls of the control API answered by this replica, by method and gRPC code.
+    control_calls: Family<ControlCall, Counter>,
+    /// TLS handshakes at the control port, by result.
+    control_handshakes: Family<Outcome, Counter>,
+    /// Nodes that have joined through this replica, or were taken over by an agent.
+    nodes_joined: Counter,
+    /// Sessions of agents that this replica serves.
+    sessions: Gauge,
+    /// Sessions of agents that have ended, by reason.
+    sessions_ended: Family<Reason, Counter>,
+    /// Heartbeats of agents that were taken.
+    session_heartbeats: Counter,
     /// Volumes by state; counted by the leader, else 0.
     volumes: Family<State, Gauge>,
     /// Volumes that wait for their plugin to have room for a step.
     volume_queue_depth: Gauge,
     /// Volumes whose failed steps were tried again.
     volume_retries: Counter,
+    /// Volumes on this node by state, with the mounts that have no publication; counted by an agent.
+    agent_volumes: Family<State, Gauge>,
 }
 
 impl Metrics {
@@ -262,6 +286,21 @@ fn start_series(metrics: &Metrics) {
     ] {
         drop(metrics.watch_restarts.get_or_create(&Reason { reason }));
     }
+    for reason in [
+        "aged",
+        "certificate",
+        "closed",
+        "gone",
+        "lapsed",
+        "removed",
+        "role",
+        "stale",
+        "stopped",
+        "superseded",
+        "unreadable",
+    ] {
+        drop(metrics.sessions_ended.get_or_create(&Reason { reason }));
+    }
     for kind in ["service", "network"] {
         drop(metrics.deallocator_pending.get_or_create(&Kind { kind }));
         drop(metrics.deallocator_deletions.get_or_create(&Kind { kind }));
@@ -281,6 +320,9 @@ fn start_series(metrics: &Metrics) {
     }
     for state in ["pending", "issued", "failed", "rotate", "malformed"] {
         drop(metrics.node_certificates.get_or_create(&State { state }));
+    }
+    for result in ["done", "failed", "timed_out", "made_way", "not_ready"] {
+        drop(metrics.control_handshakes.get_or_create(&Outcome { result }));
     }
     for kind in ["NOSPACE", "CORRUPT"] {
         drop(metrics.etcd_alarms.get_or_create(&AlarmKind { kind }));
@@ -357,10 +399,21 @@ mod tests {
         metrics.members.get_or_create(&voters).set(3);
         let created = State { state: "created" };
         metrics.volumes.get_or_create(&created).set(4);
+        let join = ControlCall {
+            method: "Join",
+            code: "OK",
+        };
+        metrics.control_calls.get_or_create(&join).inc();
         let text = metrics.encode();
         for line in [
             "quorate_node_certificates{state=\"pending\"} 0",
             "quorate_node_certificates_issued_total 0",
+            "quorate_control_calls_total{method=\"Join\",code=\"OK\"} 1",
+            "quorate_control_handshakes_total{result=\"done\"} 0",
+            "quorate_nodes_joined_total 0",
+            "quorate_sessions 0",
+            "quorate_sessions_ended_total{reason=\"superseded\"} 0",
+            "quorate_session_heartbeats_total 0",
             "quorate_volumes{state=\"created\"} 4",
             "quorate_volume_queue_depth 0",
             "quorate_volume_retries_total 0",

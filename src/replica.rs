@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::causes;
+use crate::control::ControlPort;
 use crate::deallocator::controller::Deallocator;
 use crate::etcd::election::{CampaignError, campaign, observe};
 use crate::etcd::{Fence, LeaseTimes, Pulse};
@@ -75,7 +76,7 @@ pub struct PartFailed(String);
 pub type MakeEvents = Box<dyn Fn() -> Events + Send + Sync>;
 
 /// Runs a replica until stopped. `resources` makes the reconciler of one term; without Kubernetes it is `None`, and no
-/// status is written or waited for.
+/// status is written or waited for. Agents call at the control port, if there is one.
 ///
 /// # Errors
 /// [`PartFailed`] if a task panicked; everything else is retried inside.
@@ -84,6 +85,7 @@ pub async fn run<R, M>(
     settings: Settings,
     resources: Option<M>,
     events: Option<MakeEvents>,
+    control: Option<ControlPort>,
     status: ReplicaStatus,
     stop: CancellationToken,
 ) -> Result<(), PartFailed>
@@ -93,6 +95,10 @@ where
 {
     let (registering, registered) = watch::channel(None);
     let (publishing, releases) = watch::channel(None);
+    let control = match control {
+        Some(port) => port.serve(store.clone(), stop.clone()).boxed(),
+        None => stop.clone().cancelled_owned().boxed(),
+    };
     let replica = Arc::new(Replica {
         store,
         settings,
@@ -113,6 +119,7 @@ where
         ("watch-leader", part().watch_leader().boxed()),
         ("watch-newer", part().watch_newer().boxed()),
         ("readiness", part().keep_readiness().boxed()),
+        ("control", control),
         ("campaign", part().campaign().boxed()),
     ];
     run_parts(parts, &stop).await

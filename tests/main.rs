@@ -6,6 +6,8 @@
     reason = "a failed expectation fails the test, which is its purpose"
 )]
 
+mod agent_volumes;
+mod control;
 mod csi;
 mod deallocation;
 mod deploy;
@@ -21,6 +23,7 @@ mod members;
 mod objects;
 mod resources;
 mod roles;
+mod sessions;
 mod store;
 mod streams;
 mod support;

@@ -12,6 +12,7 @@ use tracing_subscriber::EnvFilter;
 use super::connection::{self, EtcdArgs};
 use super::exit::Failure;
 use super::signals::{HANGUP, INTERRUPT, Signals, TERMINATE};
+use crate::control::ControlPort;
 use crate::etcd::{Config, Etcd, Pulse};
 use crate::failpoint;
 use crate::gate::plan::BundleVersions;
@@ -66,6 +67,7 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let server = serve::start(args.listen, probes(&status), metrics.clone())
         .map_err(|error| Failure::failed(error).hint("give another address with --listen"))?;
     info!("health and metrics on http://{}", server.address());
+    let control = args.control()?;
 
     let config = args.etcd_config(etcd);
     let replica = async {
@@ -80,6 +82,7 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             store: Store { etcd, keys },
             kubernetes,
             bundle,
+            control,
             args: &args,
         };
         let mut running = pin!(wiring.run(&status, &stop));
@@ -110,6 +113,8 @@ struct Wiring<'a> {
     /// `None` without Kubernetes.
     kubernetes: Option<KubeClient>,
     bundle: Bundle,
+    /// `None` without authorities.
+    control: Option<ControlPort>,
     args: &'a RunArgs,
 }
 
@@ -134,6 +139,7 @@ impl Wiring<'_> {
             self.settings,
             resources,
             events,
+            self.control,
             status.clone(),
             stop.clone(),
         )

@@ -85,6 +85,7 @@ async fn watch(store: &Store, args: &StatusArgs) -> Result<(), Failure> {
 struct Changes {
     reconciler: Watcher,
     nodes: Watcher,
+    alive: Watcher,
 }
 
 impl Changes {
@@ -94,6 +95,7 @@ impl Changes {
         Ok(Self {
             reconciler: Watcher::new(&store.etcd, reconciler, revision.next()),
             nodes: Watcher::new(&store.etcd, store.keys.nodes(), revision.next()),
+            alive: Watcher::new(&store.etcd, store.keys.all_alive(), revision.next()),
         })
     }
 
@@ -101,6 +103,7 @@ impl Changes {
         tokio::select! {
             _ = self.reconciler.next() => {}
             _ = self.nodes.next() => {}
+            _ = self.alive.next() => {}
         }
     }
 }
@@ -183,6 +186,10 @@ fn text(overview: &Overview) -> String {
         lines.field("Roles", paused(pause));
     }
     add_replicas(&mut lines, overview);
+    if overview.nodes > 0 {
+        let text = format!("{}/{} ready", overview.ready_nodes, overview.nodes);
+        lines.field("Nodes", text);
+    }
     lines.render()
 }
 
@@ -281,5 +288,6 @@ fn document(overview: &Overview) -> Value {
         })),
         "resources": { "applied": overview.applied, "inventory": overview.inventory },
         "replicas": replicas,
+        "nodes": { "ready": overview.ready_nodes, "all": overview.nodes },
     })
 }

@@ -1,6 +1,6 @@
 //! Linearizable reads: of one key, of a range, and of a large range in pages.
 
-use etcd_client::{GetOptions, SortOrder, SortTarget, TxnOp, TxnOpResponse};
+use etcd_client::{GetOptions, SortOrder, SortTarget, TxnOp, TxnOpResponse, TxnResponse};
 
 use super::connect::{Etcd, LARGEST_MESSAGE};
 use super::error::{Class, Error};
@@ -29,6 +29,27 @@ impl Etcd {
             .await?;
         let revision = revision_of(response.header());
         Ok((response.kvs().first().cloned().map(KeyValue::take), revision))
+    }
+
+    /// Reads several keys linearizably, all at one revision; with that revision.
+    ///
+    /// # Errors
+    /// [`Error`] if etcd did not answer with a result.
+    pub async fn get_each<const N: usize>(
+        &self,
+        keys: [&[u8]; N],
+    ) -> Result<([Option<KeyValue>; N], Revision), Error> {
+        // Without compares and writes a transaction is a linearizable read.
+        let reads = etcd_client::Txn::new().and_then(keys.map(|key| TxnOp::get(key, None)));
+        let response = self
+            .call("range", |connection| {
+                let reads = reads.clone();
+                async move { connection.client.kv_client().txn(reads).await }
+            })
+            .await?;
+        let mut found = read_each(&response);
+        let each = std::array::from_fn(|_| found.next().flatten());
+        Ok((each, revision_of(response.header())))
     }
 
     /// Reads a whole range at one revision, in key order. Large ranges are for [`Etcd::pages`].
@@ -102,10 +123,7 @@ impl Etcd {
                 async move { connection.client.kv_client().txn(reads).await }
             })
             .await?;
-        let mut found = response.op_responses().into_iter().map(|read| match read {
-            TxnOpResponse::Get(mut read) => read.take_kvs().into_iter().next().map(KeyValue::take),
-            _ => None,
-        });
+        let mut found = read_each(&response);
         Ok(Place {
             own: found.next().flatten(),
             ahead: found.next().flatten(),
@@ -125,6 +143,14 @@ impl Etcd {
             limit: PAGE,
         }
     }
+}
+
+/// What each read of a transaction has found, its first key.
+fn read_each(response: &TxnResponse) -> impl Iterator<Item = Option<KeyValue>> {
+    response.op_responses().into_iter().map(|read| match read {
+        TxnOpResponse::Get(mut read) => read.take_kvs().into_iter().next().map(KeyValue::take),
+        _ => None,
+    })
 }
 
 /// A key among those of a range in the order of their creation. See [`Etcd::place`].

@@ -73,6 +73,13 @@ impl Txn {
         self.when(key, Compare::mod_revision(key, CompareOp::Equal, mod_revision.0))
     }
 
+    /// Requires that the key was created at this revision, and not deleted since. It may have been written.
+    #[must_use]
+    pub fn when_created_at(self, key: &[u8], create_revision: Revision) -> Self {
+        let compare = Compare::create_revision(key, CompareOp::Equal, create_revision.0);
+        self.when(key, compare)
+    }
+
     /// Requires what is never so: a key that does not exist counts as created at 0.
     #[must_use]
     pub(super) fn when_never(self, key: &[u8]) -> Self {

@@ -1,5 +1,6 @@
 //! A watch that continues over broken connections, silent ones and members cut off from their cluster.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use etcd_client::{WatchOptions, WatchResponse, WatchStream};
@@ -18,10 +19,13 @@ use crate::retry::Delays;
 
 mod event;
 mod history;
+mod progress;
 
 pub use event::Event;
 use event::event_of;
 use history::LastChange;
+pub use progress::Progress;
+use progress::request_progress;
 
 /// What a watch returns.
 #[derive(Debug)]
@@ -51,10 +55,11 @@ impl Watcher {
         Self::over(Watch::new(etcd, range, from))
     }
 
-    /// Watches the range of a list that was just read, from the revision after the list. Where the history of the store may
-    /// have changed since the first page, the watch begins with [`Watched::Compacted`] (INV-11).
-    pub fn after(list: &Pages) -> Self {
+    /// Watches the range of a list that was just read, from the revision after the list, and answers `progress`. Where the
+    /// history of the store may have changed since the first page, the watch begins with [`Watched::Compacted`] (INV-11).
+    pub fn after(list: &Pages, progress: &Arc<Progress>) -> Self {
         let mut watch = Watch::new(&list.etcd, list.range.clone(), list.revision().next());
+        watch.progress = Arc::clone(progress);
         watch.epoch.clone_from(&list.epoch);
         // Between two pages the store may have been restored without any request that failed.
         watch.interrupted = list.pages_read > 1;
@@ -96,6 +101,10 @@ impl Watcher {
 /// stream which breaks each time is opened no more often than one that cannot be opened at all.
 const CALM: Duration = Duration::from_secs(5);
 
+/// After this long a stream has brought what was missed before it was opened, which etcd sends in a loop of 100 ms: its progress
+/// counts from then on.
+const CAUGHT_UP: Duration = Duration::from_secs(1);
+
 /// The state of a [`Watcher`] between two steps. No step is ever cancelled.
 struct Watch {
     etcd: Etcd,
@@ -120,7 +129,10 @@ struct Watch {
     endpoint_left: watch::Receiver<()>,
     /// After this long without a message etcd is asked for one, and after as long again the stream is reopened.
     silence: Duration,
+    /// When the silence began.
+    silent_since: Instant,
     asked_for_progress: bool,
+    progress: Arc<Progress>,
     /// Whether the token was renewed since the last delay. One attempt at that is enough.
     renewed_token: bool,
     /// Before the stream is opened again.
@@ -143,7 +155,9 @@ impl Watch {
             opened: Instant::now(),
             endpoint_left: etcd.0.left.subscribe(),
             silence: etcd.config().watch_silence,
+            silent_since: Instant::now(),
             asked_for_progress: false,
+            progress: Arc::default(),
             renewed_token: false,
             pause: None,
             delays: Delays::etcd(),
@@ -156,13 +170,25 @@ impl Watch {
             self.open().await;
             return None;
         };
+        let silent_until = (self.silent_since + self.silence).into();
+        let (progress, caught_up) = (&self.progress, self.opened + CAUGHT_UP);
+        let asked = async {
+            progress.asked().await;
+            tokio::time::sleep_until(caught_up.into()).await;
+        };
         let message = tokio::select! {
             biased;
-            message = tokio::time::timeout(self.silence, stream.message()) => message,
+            message = tokio::time::timeout_at(silent_until, stream.message()) => message,
             Ok(()) = self.endpoint_left.changed() => {
                 // It may be the one that serves this stream.
                 self.silence = self.silence.min(SLOW);
+                self.silent_since = Instant::now();
                 self.asked_for_progress = request_progress(stream, self.silence).await;
+                return None;
+            }
+            () = asked => {
+                // However often it is asked, a silence lasts.
+                request_progress(stream, SLOW).await;
                 return None;
             }
         };
@@ -175,6 +201,7 @@ impl Watch {
             Ok(Err(error)) => self.on_error(Error::from_client("watch", error)).await,
             Err(_) if !self.asked_for_progress && request_progress(stream, self.silence).await => {
                 self.asked_for_progress = true;
+                self.silent_since = Instant::now();
                 None
             }
             Err(_) if self.ahead => {
@@ -197,6 +224,7 @@ impl Watch {
             Ok(stream) => {
                 self.stream = Some(stream);
                 self.opened = Instant::now();
+                self.silent_since = self.opened;
                 self.silence = self.etcd.config().watch_silence;
                 self.endpoint_left.mark_unchanged();
             }
@@ -212,6 +240,7 @@ impl Watch {
     async fn on_response(&mut self, response: WatchResponse) -> Option<Watched> {
         self.asked_for_progress = false;
         self.silence = self.etcd.config().watch_silence;
+        self.silent_since = Instant::now();
         let header = response.header().map(Header::from);
         if let Some(header) = header
             && self.etcd.check_header("watch", header, None).is_err()
@@ -244,6 +273,9 @@ impl Watch {
             self.from_before = true;
             return None;
         }
+        if response.events().is_empty() && !response.created() {
+            self.progress.show(revision_of(response.header()));
+        }
         let events: Vec<Event> = response
             .events()
             .iter()
@@ -256,6 +288,7 @@ impl Watch {
         self.ahead = false;
         self.next = last.revision().next();
         self.last = Some(LastChange::of(last));
+        self.progress.show(last.revision());
         self.delays.reset();
         Some(Watched::Events(events))
     }
@@ -380,12 +413,4 @@ impl Etcd {
             }
         }
     }
-}
-
-/// Asks etcd for a message. False if the request cannot even be queued: a full send queue is a dead connection.
-async fn request_progress(stream: &mut WatchStream, limit: Duration) -> bool {
-    matches!(
-        tokio::time::timeout(limit, stream.request_progress()).await,
-        Ok(Ok(()))
-    )
 }

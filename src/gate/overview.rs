@@ -1,5 +1,7 @@
 //! The state of the controller at a glance, as `quorate status` and `quorate dev` show it. No decision reads it.
 
+use std::collections::HashMap;
+
 use prost::Message as _;
 use serde::Deserialize;
 
@@ -7,10 +9,11 @@ use super::status::{Degraded, Status, StatusError};
 use crate::etcd::Error;
 use crate::etcd::election::{Candidate, candidates};
 use crate::etcd::members::Alarm;
-use crate::proto::{Applied, Pause, Registration};
+use crate::proto::{Applied, Node, Pause, Registration};
 use crate::release::Version;
 use crate::store::Store;
 use crate::store::keys::NodeKey;
+use crate::store::object::node::makes_ready;
 
 /// The state of the controller in etcd. Its parts are read one after the other, not at one revision.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +36,10 @@ pub struct Overview {
     pub alarms: Option<Vec<Alarm>>,
     /// The registered replicas by name, each with its version; `None` if its record cannot be parsed.
     pub replicas: Vec<(String, Option<Version>)>,
+    /// How many nodes there are.
+    pub nodes: usize,
+    /// How many of them are ready.
+    pub ready_nodes: usize,
 }
 
 /// The one part of `status.json` that is stored nowhere else.
@@ -61,18 +68,25 @@ impl Overview {
         let (pause, _) = etcd.get(&keys.roles_pause()).await?;
         // A value that cannot be read pauses all the same.
         let roles_paused = pause.map(|kv| Pause::decode(&*kv.value).unwrap_or_default());
-        let mut replicas = Vec::new();
-        let mut nodes = etcd.pages(keys.nodes());
-        while let Some(page) = nodes.next().await? {
-            replicas.extend(page.iter().filter_map(|kv| {
-                let NodeKey::Registration(name) = keys.parse_node(&kv.key) else {
-                    return None;
-                };
-                let version = Registration::decode(&*kv.value)
-                    .ok()
-                    .and_then(|registration| Version::from_proto(registration.version.as_ref()).ok());
-                Some((name.to_owned(), version))
-            }));
+        let (alive, _) = etcd.list(&keys.all_alive()).await?;
+        let alive: HashMap<&str, &[u8]> = alive
+            .iter()
+            .filter_map(|kv| Some((keys.parse_alive(&kv.key)?, &*kv.value)))
+            .collect();
+        let (mut replicas, mut nodes, mut ready_nodes) = (Vec::new(), 0, 0);
+        let mut pages = etcd.pages(keys.nodes());
+        while let Some(page) = pages.next().await? {
+            for kv in &page {
+                match keys.parse_node(&kv.key) {
+                    NodeKey::Registration(name) => replicas.push((name.to_owned(), version(&kv.value))),
+                    NodeKey::Node(name) => {
+                        nodes += 1;
+                        let session = alive.get(name);
+                        ready_nodes += usize::from(session.is_some_and(|alive| is_ready(&kv.value, alive)));
+                    }
+                    NodeKey::Other => {}
+                }
+            }
         }
         Ok(Self {
             quorum_lost: etcd.config().serializable,
@@ -84,6 +98,8 @@ impl Overview {
             inventory: inventory.len(),
             roles_paused,
             replicas,
+            nodes,
+            ready_nodes,
         })
     }
 
@@ -98,4 +114,14 @@ impl Overview {
             .iter()
             .filter(|candidate| candidate.lease.is_none())
     }
+}
+
+fn version(registration: &[u8]) -> Option<Version> {
+    let registration = Registration::decode(registration).ok()?;
+    Version::from_proto(registration.version.as_ref()).ok()
+}
+
+fn is_ready(node: &[u8], alive: &[u8]) -> bool {
+    let node = Node::decode(node).ok().and_then(|node| node.metadata);
+    node.is_some_and(|node| makes_ready(alive, &node.uid))
 }

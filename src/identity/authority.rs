@@ -11,7 +11,7 @@ use rcgen::{
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::NotMade;
-use super::chain::{self, Life, unreadable};
+use super::chain::{self, Life, Unusable, unreadable};
 use super::digest::{base32, sha256};
 use super::validity::{BACKDATED, at};
 
@@ -58,48 +58,17 @@ impl AuthorityKind {
     }
 }
 
-/// Why an authority cannot sign.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unusable {
-    /// There is no certificate in the file.
-    #[error("it holds no certificate in PEM")]
-    NoCertificate,
-    /// The file of the certificate, which is handed out, holds a key.
-    #[error("it holds a key as well: keep the key in its own file alone")]
-    KeyInside,
-    /// The certificate cannot be read.
-    #[error("its certificate cannot be read: {0}")]
-    Certificate(String),
-    /// A certificate is not followed by that of the authority above it.
-    #[error(
-        "its certificates are no chain: each must be followed by that of the authority which has signed it"
-    )]
-    Chain,
-    /// The certificate, or one of those above it, may not sign others.
-    #[error(
-        "it holds a certificate that is not one of an authority (basicConstraints CA, keyUsage keyCertSign)"
-    )]
-    NotAnAuthority,
-    /// The key cannot be read.
-    #[error(
-        "its key cannot be read: expected an unencrypted PKCS #8 key in PEM (-----BEGIN PRIVATE KEY-----)"
-    )]
-    Key,
-    /// The key is that of another certificate.
-    #[error("its key is not the key of its first certificate")]
-    OtherKey,
-    /// Its time is over, or nearly.
-    #[error("it is valid until {0}, which is too soon to sign anything")]
-    EndsSoon(Timestamp),
-    /// Its time has not begun.
-    #[error("it is not valid before {0}")]
-    NotYetValid(Timestamp),
-}
-
 /// SHA-256 of the certificate of an authority (DER): what a join token names. Prints in base32 (RFC 4648, lower case, no
 /// padding).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuthorityDigest(pub [u8; 32]);
+
+impl AuthorityDigest {
+    /// The digest of a certificate (DER).
+    pub fn of(certificate: &[u8]) -> Self {
+        Self(sha256(certificate))
+    }
+}
 
 impl fmt::Display for AuthorityDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -161,7 +130,7 @@ impl AuthorityCertificate {
                 .filter(|block| !is_self_signed(block.contents()))
                 .map(pem::encode)
                 .collect(),
-            digest: AuthorityDigest(sha256(own.contents())),
+            digest: AuthorityDigest::of(own.contents()),
             not_before,
             not_after,
             subject: certificate.subject().to_string(),
@@ -236,6 +205,11 @@ impl Authority {
     /// must have already. In PEM.
     pub(super) fn intermediates_pem(&self) -> &str {
         &self.certificate.intermediates_pem
+    }
+
+    /// Its own certificate, in DER.
+    pub fn certificate_der(&self) -> &[u8] {
+        self.certificate.own.contents()
     }
 
     /// Its subject, as OpenSSL writes it: `CN=quorate node authority`.

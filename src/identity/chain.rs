@@ -6,7 +6,43 @@ use jiff::Timestamp;
 use x509_parser::error::X509Error;
 use x509_parser::prelude::X509Certificate;
 
-use super::Unusable;
+/// Why an authority cannot sign.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unusable {
+    /// There is no certificate in the file.
+    #[error("it holds no certificate in PEM")]
+    NoCertificate,
+    /// The file of the certificate, which is handed out, holds a key.
+    #[error("it holds a key as well: keep the key in its own file alone")]
+    KeyInside,
+    /// The certificate cannot be read.
+    #[error("its certificate cannot be read: {0}")]
+    Certificate(String),
+    /// A certificate is not followed by that of the authority above it.
+    #[error(
+        "its certificates are no chain: each must be followed by that of the authority which has signed it"
+    )]
+    Chain,
+    /// The certificate, or one of those above it, may not sign others.
+    #[error(
+        "it holds a certificate that is not one of an authority (basicConstraints CA, keyUsage keyCertSign)"
+    )]
+    NotAnAuthority,
+    /// The key cannot be read.
+    #[error(
+        "its key cannot be read: expected an unencrypted PKCS #8 key in PEM (-----BEGIN PRIVATE KEY-----)"
+    )]
+    Key,
+    /// The key is that of another certificate.
+    #[error("its key is not the key of its first certificate")]
+    OtherKey,
+    /// Its time is over, or nearly.
+    #[error("it is valid until {0}, which is too soon to sign anything")]
+    EndsSoon(Timestamp),
+    /// Its time has not begun.
+    #[error("it is not valid before {0}")]
+    NotYetValid(Timestamp),
+}
 
 /// When all certificates of a chain are valid.
 pub(super) struct Life {

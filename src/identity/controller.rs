@@ -19,7 +19,7 @@ use super::gauges::Gauges;
 use super::index::Index;
 use super::plan::{AtHand, Decision, Wait, plan};
 use super::recorded_node::RecordedNode;
-use crate::etcd::{ClusterId, Fence, Revision, Stop};
+use crate::etcd::{ClusterId, Fence, Stop};
 use crate::kube::events::{Notice, Severity};
 use crate::store::object::node::role_word;
 use crate::store::writer::{Writer, writer};

@@ -5,7 +5,9 @@
 
 mod answer;
 pub mod authority;
+pub mod certificate;
 mod chain;
+pub mod control;
 pub mod controller;
 mod digest;
 pub mod directory;
@@ -17,11 +19,12 @@ pub mod node;
 mod plan;
 pub mod record;
 mod recorded_node;
-mod request;
+pub mod request;
 pub mod token;
 pub mod validity;
 
-pub use authority::{Authority, AuthorityCertificate, AuthorityDigest, AuthorityKind, Unusable};
+pub use authority::{Authority, AuthorityCertificate, AuthorityDigest, AuthorityKind};
+pub use chain::Unusable;
 pub use token::Token;
 
 /// A key or a certificate could not be made: the machine's source of random bits failed, or a name does not fit.

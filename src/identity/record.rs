@@ -9,16 +9,31 @@ use super::index::Record;
 use super::issue::Signed;
 use super::node::NodeRole;
 use super::plan::Refusal;
-use crate::proto::NodeCertificate;
 use crate::proto::node_certificate::State;
+use crate::proto::{CertificateRequest, NodeCertificate};
 use crate::store::object::time;
 use crate::wire;
+
+/// The fields of the node, the request, the state and the reason for it.
+const REQUEST: RangeInclusive<u64> = 1..=5;
 
 /// The fields of the state and of the reason for it.
 const STATE: RangeInclusive<u64> = 3..=5;
 
 /// These, and the fields of the certificate.
 const ANSWER: RangeInclusive<u64> = 3..=9;
+
+/// The record after this node, by its name, has requested a certificate. It keeps the last one. `before` is empty if there was no
+/// record.
+pub fn requested(before: &[u8], node: &str, request: CertificateRequest) -> Vec<u8> {
+    let asked = NodeCertificate {
+        node: node.to_owned(),
+        request: Some(request),
+        state: State::Pending.into(),
+        ..NodeCertificate::default()
+    };
+    with(before, REQUEST, &asked)
+}
 
 /// The record after its request was signed.
 pub fn issued(before: &Record, role: NodeRole, signed: &Signed) -> Vec<u8> {
@@ -72,7 +87,7 @@ mod tests {
 
     use super::*;
     use crate::etcd::Revision;
-    use crate::proto::{CertificateRequest, Role};
+    use crate::proto::Role;
 
     fn read(stored: &[u8]) -> NodeCertificate {
         NodeCertificate::decode(stored).unwrap()
@@ -137,9 +152,17 @@ mod tests {
             (State::Rotate, "", "short")
         );
         assert_eq!(
-            (asked.node, asked.request),
-            (third.value.node, third.value.request)
+            (&asked.node, &asked.request),
+            (&third.value.node, &third.value.request)
         );
+        let other = CertificateRequest {
+            csr: b"other".to_vec(),
+            ..CertificateRequest::default()
+        };
+        let again = read(&requested(&third.stored, "n1", other.clone()));
+        assert_eq!((again.state(), again.reason.as_str()), (State::Pending, ""));
+        assert_eq!((again.chain.as_str(), again.request), ("short", Some(other)));
+        assert_eq!(again.latest_not_after, end(late));
     }
 
     #[test]
@@ -164,6 +187,8 @@ mod tests {
             let request = read(&after).request.unwrap();
             assert_eq!(request.csr, b"csr");
         }
+        let request = requested(&first, "n1", CertificateRequest::default());
+        assert!(request.ends_with(newer[1]) || request.windows(2).any(|bytes| bytes == newer[1]));
         let again = issued(&record(first.clone()), NodeRole::Worker, &chain);
         assert_eq!(again.len(), first.len());
     }

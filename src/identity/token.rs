@@ -74,6 +74,11 @@ impl Token {
         format!("{BEGINNING}{}-{}", self.authority, base32(&self.secret))
     }
 
+    /// The authority that it names: the joining side trusts a server by this alone.
+    pub fn authority(&self) -> AuthorityDigest {
+        self.authority
+    }
+
     /// What etcd holds of it.
     pub fn record(&self, node_uid: &str, now: Timestamp) -> JoinToken {
         JoinToken {
@@ -133,7 +138,7 @@ mod tests {
         assert_eq!(read.reveal(), text);
         let record = made.record("", now());
         assert!(read.is_recorded_as(&record));
-        assert_eq!(authority(&record), Some(AUTHORITY));
+        assert_eq!(authority(&record), Some(read.authority()));
         let other = Token::create(AUTHORITY).unwrap();
         assert!(!other.is_recorded_as(&record));
         assert_ne!(other.reveal(), text);

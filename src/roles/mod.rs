@@ -13,7 +13,7 @@ pub mod checks;
 pub mod controller;
 pub mod index;
 pub mod membership;
-mod node_update;
+pub mod node_update;
 pub mod owner;
 pub mod plan;
 pub mod quorum;

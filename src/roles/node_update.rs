@@ -32,12 +32,22 @@ pub fn with_role(value: &[u8], role: Role) -> Vec<u8> {
 /// The node with [`ROLE_CHANGE_BLOCKED`] for this reason and message, or without that condition; `None` if it is so
 /// already, or if the value cannot be read.
 pub fn with_blocked(value: &[u8], why: Option<(&str, &str)>, now: Timestamp) -> Option<Vec<u8>> {
+    with_condition(value, ROLE_CHANGE_BLOCKED, why, now)
+}
+
+/// The same with any condition.
+pub fn with_condition(
+    value: &[u8],
+    r#type: &str,
+    why: Option<(&str, &str)>,
+    now: Timestamp,
+) -> Option<Vec<u8>> {
     let mut node = Node::decode(value).ok()?;
     let generation = node.generation();
     let conditions = &mut node.status.get_or_insert_default().conditions;
     let changed = match why {
-        Some(why) => condition::set(conditions, ROLE_CHANGE_BLOCKED, why, generation, now),
-        None => condition::clear(conditions, ROLE_CHANGE_BLOCKED),
+        Some(why) => condition::set(conditions, r#type, why, generation, now),
+        None => condition::clear(conditions, r#type),
     };
     let status = Node {
         status: node.status,

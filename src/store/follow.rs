@@ -1,10 +1,12 @@
 //! List, then watch, without an end: the keys of a range now, and every change from then on.
 
+use std::sync::Arc;
+
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tracing::warn;
 
-use crate::etcd::{Etcd, Event, KeyRange, KeyValue, Pages, Revision, Watched, Watcher};
+use crate::etcd::{Etcd, Event, KeyRange, KeyValue, Pages, Progress, Revision, Watched, Watcher};
 use crate::retry::Delays;
 
 /// A step of following a range.
@@ -31,12 +33,15 @@ pub enum Update {
 pub struct Follower {
     /// The updates of a [`Follow`]. Never ends.
     updates: BoxStream<'static, Update>,
+    progress: Arc<Progress>,
 }
 
 impl Follower {
     /// Follows this range. Reads nothing before [`Follower::next`].
     pub fn new(etcd: &Etcd, range: KeyRange) -> Self {
+        let progress = Arc::default();
         let follow = Follow {
+            progress: Arc::clone(&progress),
             state: State::Listing(etcd.pages(range.clone())),
             etcd: etcd.clone(),
             range,
@@ -48,7 +53,13 @@ impl Follower {
         });
         Self {
             updates: Box::pin(updates),
+            progress,
         }
+    }
+
+    /// Says how far the follower has come, for as long as another task or future calls [`Follower::next`].
+    pub fn progress(&self) -> Arc<Progress> {
+        Arc::clone(&self.progress)
     }
 
     /// The next step. Safe to cancel.
@@ -65,6 +76,7 @@ struct Follow {
     etcd: Etcd,
     range: KeyRange,
     state: State,
+    progress: Arc<Progress>,
     delays: Delays,
 }
 
@@ -82,10 +94,11 @@ impl Follow {
                     match pages.next().await {
                         Ok(Some(keys)) => return Update::Page { first, keys },
                         Ok(None) => {
-                            let mut watcher = Watcher::after(pages);
+                            let mut watcher = Watcher::after(pages, &self.progress);
                             // Before the caller acts on the list, so that the first change after it comes at once.
                             watcher.open().await;
                             self.state = State::Watching(watcher);
+                            self.progress.show(revision);
                             return Update::Listed(revision);
                         }
                         Err(error) => {
@@ -107,6 +120,7 @@ impl Follow {
     }
 
     async fn list_again(&mut self) {
+        self.progress.forget();
         self.delays.wait().await;
         self.state = State::Listing(self.etcd.pages(self.range.clone()));
     }

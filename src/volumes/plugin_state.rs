@@ -244,7 +244,7 @@ impl PluginState {
     /// record, the status is all that is left.
     fn known_backend(&self) -> Option<Backend> {
         let endpoint = plugin::endpoint(&self.record);
-        let is_told = |backend: &&Backend| {
+        let is_its_own = |backend: &&Backend| {
             let is_of_record = endpoint.is_empty() || backend.endpoint == endpoint;
             self.reported.is_some() || !backend.id.is_empty() || is_of_record
         };
@@ -252,8 +252,8 @@ impl PluginState {
             endpoint: endpoint.to_owned(),
             ..Backend::default()
         };
-        let told = self.backend.as_ref().filter(is_told).cloned();
-        told.or_else(|| (!endpoint.is_empty()).then(before))
+        let own = self.backend.as_ref().filter(is_its_own).cloned();
+        own.or_else(|| (!endpoint.is_empty()).then(before))
     }
 
     /// Whether the plugin's list is due to be compared with the records.
@@ -347,8 +347,8 @@ mod tests {
             second.backend,
             "without its object, the status stays"
         );
-        let mut told = second.clone();
-        told.backend.as_mut().unwrap().id = "b-1".to_owned();
+        let mut identified = second.clone();
+        identified.backend.as_mut().unwrap().id = "b-1".to_owned();
         assert_eq!(
             configured(&told, "unix:///other").readiness().backend,
             told.backend

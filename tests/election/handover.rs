@@ -41,6 +41,7 @@ async fn stand_by(store: &Store, replicas: &mut JoinSet<()>, node: &str) -> Repl
         settings,
         Some(move |_: Notices| resources.clone()),
         None,
+        None,
         status.clone(),
         CancellationToken::new(),
     );

@@ -219,6 +219,7 @@ async fn a_stop_is_never_taken_for_the_failure_of_a_part() {
             settings.clone(),
             None::<fn(Notices) -> Recorder>,
             None,
+            None,
             status.clone(),
             stop.clone(),
         );

@@ -25,6 +25,10 @@ async fn each_compare_holds_for_its_own_state_of_a_key_or_a_range() {
             Txn::new().when_unchanged(key, Revision::ABSENT),
         ),
         (
+            Txn::new().when_created_at(key, first),
+            Txn::new().when_created_at(key, last),
+        ),
+        (
             Txn::new().when_range_unwritten_since(&range, last),
             Txn::new().when_range_unwritten_since(&range, first),
         ),

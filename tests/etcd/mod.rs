@@ -8,6 +8,7 @@ mod credentials;
 mod hanging;
 mod members;
 mod outages;
+mod progress;
 mod renewals;
 mod restore;
 mod volume;

@@ -3,7 +3,7 @@
 mod authorities;
 mod certificate_races;
 mod certificates;
-mod site;
+pub mod site;
 mod tokens;
 
 use tempfile::TempDir;

@@ -9,6 +9,7 @@ use quorate::etcd::{KeyValue, Revision, Txn};
 use quorate::identity::controller::{Certifier, Settings};
 use quorate::proto::node_certificate::State;
 use quorate::proto::{CertificateRequest, NodeCertificate, RemovedNode, Role};
+use quorate::store::Store;
 use quorate::term::Notices;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
@@ -52,23 +53,14 @@ impl Site {
 
     /// The same, with these notices.
     pub async fn leader_that_notifies(&self, notices: Notices) -> Leader {
-        let mut leader = Leader::elect(&self.store, "c1").await;
-        let certifier = Certifier {
-            store: leader.store.clone(),
-            fence: leader.fence().clone(),
-            notices,
-            settings: Settings {
-                ca_dir: self.ca.clone().into(),
-                life: SignedDuration::from_hours(3),
-            },
-        };
-        leader.work(certifier.run());
-        leader
+        certifying_leader(&self.store, &self.ca, notices).await
     }
 
     pub fn launch(&self) -> Launch {
         let launch = Launch::on(&self.etcd);
-        launch.flag(format!("--ca-dir={}", self.ca))
+        launch
+            .flag(format!("--ca-dir={}", self.ca))
+            .flag("--control-listen=127.0.0.1:0")
     }
 
     pub fn authority_key(&self) -> PathBuf {
@@ -130,6 +122,22 @@ impl Site {
         })
         .await
     }
+}
+
+/// A leader that answers requests with the authority in this directory, and nothing else.
+pub async fn certifying_leader(store: &Store, ca: &str, notices: Notices) -> Leader {
+    let mut leader = Leader::elect(store, "c1").await;
+    let certifier = Certifier {
+        store: leader.store.clone(),
+        fence: leader.fence().clone(),
+        notices,
+        settings: Settings {
+            ca_dir: ca.into(),
+            life: SignedDuration::from_hours(3),
+        },
+    };
+    leader.work(certifier.run());
+    leader
 }
 
 /// Seconds.

@@ -14,6 +14,7 @@ const FLOORS: [(&str, &[&str]); 9] = [
             "clock.rs",
             "failpoint.rs",
             "grpc_code.rs",
+            "grpc_status.rs",
             "causes.rs",
             "lines.rs",
             "wire.rs",
@@ -36,7 +37,7 @@ const FLOORS: [(&str, &[&str]); 9] = [
             "identity/",
         ],
     ),
-    ("a process", &["replica/", "serve/"]),
+    ("a process", &["replica/", "serve/", "control/", "agent/"]),
     ("people", &["cli/", "prelude.rs"]),
 ];
 

@@ -3,7 +3,7 @@
 use super::source::{Files, Token, lies_in};
 
 /// Where the product names its dependencies. Those without a place are like Rust's own words, and named anywhere.
-const PLACES: [(&str, &[&str]); 37] = [
+const PLACES: [(&str, &[&str]); 39] = [
     ("axum", &["src/serve"]),
     ("backoff", &["src/retry"]),
     ("clap", &["src/cli"]),
@@ -46,11 +46,16 @@ const PLACES: [(&str, &[&str]); 37] = [
     ("thiserror", &[]),
     ("time", &["src/identity"]),
     ("tokio", &[]),
-    ("tokio_rustls", &["src/etcd"]),
+    ("tokio_rustls", &["src/control", "src/etcd"]),
     ("tokio_util", &[]),
-    // Clients in `csi` alone; elsewhere its codes.
-    ("tonic", &["src/csi", "src/etcd", "src/grpc_code.rs"]),
+    // Clients in `csi` alone, and the server in `control`; elsewhere its codes.
+    (
+        "tonic",
+        &["src/control", "src/csi", "src/etcd", "src/grpc_code.rs"],
+    ),
+    ("tonic_health", &["src/control"]),
     ("tonic_prost", &[]),
+    ("tonic_reflection", &["src/control"]),
     ("tracing", &[]),
     ("tracing_subscriber", &["src/cli"]),
     ("uuid", &[]),

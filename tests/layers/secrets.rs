@@ -30,7 +30,10 @@ fn messages(proto: &str) -> BTreeMap<String, Vec<(String, String)>> {
 
 /// Whether a field is a secret value itself: one of the data of a Secret, or what a caller shows to be let in.
 fn is_secret(kind: &str, name: &str) -> bool {
-    kind == "map<string,bytes>" || matches!(name, "token" | "password" | "private_key")
+    match kind {
+        "map<string,bytes>" => matches!(name, "data" | "secrets"),
+        _ => matches!(name, "token" | "password" | "private_key"),
+    }
 }
 
 /// The messages that hold secret values, or messages that do.

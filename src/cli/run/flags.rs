@@ -11,6 +11,8 @@ use jiff::SignedDuration;
 
 use crate::cli::connection::EtcdArgs;
 use crate::cli::duration::whole_seconds;
+use crate::cli::exit::Failure;
+use crate::control::{self, ControlPort};
 use crate::etcd::Config;
 use crate::failpoint::Pause;
 use crate::gate::controller::Times;
@@ -129,6 +131,10 @@ pub struct RunArgs {
     #[arg(long, hide = true, default_value_t = millis(Config::new(Vec::new()).watch_silence))]
     etcd_watch_silence_ms: u64,
 
+    /// Lease of an agent's session, in milliseconds
+    #[arg(long, hide = true, default_value_t = millis(control::SESSION_LEASE))]
+    session_lease_ms: u64,
+
     /// Limit on a request to the API server, in milliseconds
     #[arg(long, hide = true, default_value_t = millis(Limits::default().request))]
     kube_request_timeout_ms: u64,
@@ -151,8 +157,8 @@ pub struct RunArgs {
     #[arg(long, env = "QUORATE_MAX_VOTERS", value_name = "NUMBER", default_value = "7")]
     max_voters: NonZeroUsize,
 
-    /// Directory of the authorities, as quorate ca init writes it: the leader issues certificates to nodes [default: none
-    /// are issued]
+    /// Directory of the authorities, as quorate ca init writes it: the leader issues certificates to nodes, and agents call at
+    /// the control port [default: no certificates, and no control port]
     #[arg(long, env = "QUORATE_CA_DIR", value_name = "DIR")]
     ca_dir: Option<PathBuf>,
 
@@ -160,6 +166,19 @@ pub struct RunArgs {
     #[arg(long, env = "QUORATE_NODE_CERT_TTL", value_name = "DURATION", default_value = "2160h",
           value_parser = whole_seconds(CERTIFICATE_LIFE))]
     node_cert_ttl: Duration,
+
+    /// Address of the control port, where agents call; there is none without --ca-dir
+    #[arg(
+        long,
+        env = "QUORATE_CONTROL_LISTEN",
+        value_name = "ADDRESS:PORT",
+        default_value = "0.0.0.0:7443"
+    )]
+    control_listen: SocketAddr,
+
+    /// A node that joins with the token of a role gets a certificate only after quorate accept
+    #[arg(long, env = "QUORATE_APPROVE_JOINS")]
+    approve_joins: bool,
 
     #[command(flatten)]
     role_times: RoleTimes,
@@ -242,6 +261,24 @@ impl RunArgs {
                 life: SignedDuration::try_from(self.node_cert_ttl).unwrap_or(LIFE),
             }),
         }
+    }
+
+    /// Listens at the control port; `None` without authorities.
+    ///
+    /// # Errors
+    /// If the address cannot be listened on.
+    pub(super) fn control(&self) -> Result<Option<ControlPort>, Failure> {
+        let Some(ca_dir) = self.ca_dir.clone() else {
+            return Ok(None);
+        };
+        let settings = control::Settings {
+            ca_dir,
+            approve_joins: self.approve_joins,
+            session_lease: Duration::from_millis(self.session_lease_ms),
+        };
+        ControlPort::bind(self.control_listen, settings)
+            .map(Some)
+            .map_err(|error| Failure::failed(error).hint("give another address with --control-listen"))
     }
 
     /// The pod of this replica; `None` outside Kubernetes.

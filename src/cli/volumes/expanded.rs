@@ -8,9 +8,8 @@ use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
 use crate::cli::objects::stored::Versioned;
 use crate::cli::output::print;
-use crate::proto::publication_status::State;
 use crate::proto::{Publication, Volume};
-use crate::store::object::publication::state;
+use crate::store::object::publication::is_on_node;
 use crate::store::object::volume::format_bytes;
 use crate::store::{Name, Store};
 use crate::volumes::record;
@@ -76,10 +75,7 @@ async fn decide(
         let why = format!("volume {name} is not published to node {node}");
         return Err(Failure::not_found(why).hint("quorate get publications lists where volumes are"));
     };
-    if !matches!(
-        state(&published.object),
-        State::Published | State::PendingNodeUnpublish
-    ) {
+    if !is_on_node(&published.object) {
         let why = format!("the volume is not on node {node} yet, or no longer: publication/{id}");
         let hint =
             "a node confirms while its publication is published; quorate get publications shows the states";

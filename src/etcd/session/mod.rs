@@ -54,15 +54,7 @@ impl Session {
     pub async fn open(etcd: &Etcd, ttl: Duration, pulse: &Pulse) -> Result<Self, SessionError> {
         // Taken before sending: etcd counts the TTL from a later instant.
         let sent = clock::now();
-        let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX).max(1);
-        let granted = etcd
-            .call("lease_grant", |connection| async move {
-                connection.client.lease_client().grant(seconds, None).await
-            })
-            .await?;
-        let lease = LeaseId(granted.id());
-        // etcd may grant more than requested (at least 1.5 election timeouts). The granted TTL counts.
-        let granted_ttl = Duration::from_secs(u64::try_from(granted.ttl()).unwrap_or(0));
+        let (lease, granted_ttl) = etcd.grant_lease(ttl).await?;
         let times = LeaseTimes::for_granted(granted_ttl)?;
         let window = Window::open_until(times.deadline(sent));
         let keep_alive = KeepAlive::start(etcd, lease, times, window.clone(), pulse.clone())

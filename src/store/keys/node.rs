@@ -54,8 +54,8 @@ impl KeySpace {
     };
 }
 
-// `/alive/<name>`: a session id, on the node's lease; the key exists while the node is ready.
-key_space!(SESSIONS, "/alive/", "session id", alive, all_alive, parse_alive);
+// `/alive/<name>`: the session of the node, on a lease that its heartbeats renew; the key exists while the node is ready.
+key_space!(SESSIONS, "/alive/", "NodeSession", alive, all_alive, parse_alive);
 
 #[cfg(test)]
 mod tests {

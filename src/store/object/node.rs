@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use prost::Message as _;
 use serde_json::{Value, json};
 
 use super::change::{Appliable, Rejection};
@@ -11,7 +12,7 @@ use super::words::word_of_number;
 use super::{Object, condition};
 use crate::etcd::{MemberId, Revision};
 use crate::proto::node_spec::{Availability, Membership};
-use crate::proto::{CsiNode, Node, NodeSpec, NodeStatus, Role};
+use crate::proto::{CsiNode, Node, NodeSession, NodeSpec, NodeStatus, Role};
 use crate::release::Release;
 
 const ROLES: &[(&str, Role)] = &[("worker", Role::Worker), ("manager", Role::Manager)];
@@ -240,6 +241,12 @@ pub fn release_word(node: &Node) -> Option<String> {
     Release::from_proto(Some(stored))
         .ok()
         .map(|release| release.to_string())
+}
+
+/// Whether what is stored under `/alive/<name>` makes the node of this uid ready. The session of an earlier node of the same name
+/// does not; one that cannot be read may be anyone's.
+pub fn makes_ready(alive: &[u8], uid: &str) -> bool {
+    !NodeSession::decode(alive).is_ok_and(|session| session.node_uid != uid)
 }
 
 /// The document of a node. `ready` comes from `/alive/<name>`, `member` from the records below `/members/`; neither is

@@ -45,6 +45,11 @@ pub fn state(publication: &Publication) -> State {
         .map_or(State::Unspecified, |status| status.state())
 }
 
+/// Whether the node has the volume, so that the node can confirm what it has done there.
+pub fn is_on_node(publication: &Publication) -> bool {
+    matches!(state(publication), State::Published | State::PendingNodeUnpublish)
+}
+
 /// The node id that the volume was published with, or that a call may have used.
 pub fn stored_node_id(publication: &Publication) -> &str {
     let status = publication.status.as_ref();

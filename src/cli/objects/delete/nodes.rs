@@ -10,12 +10,12 @@ use crate::cli::objects::view::View;
 use crate::cli::output::one_line;
 use crate::cli::roles::facts::Facts;
 use crate::cli::roles::refused;
-use crate::etcd::{KeyValue, MemberId, Txn};
+use crate::etcd::{KeyValue, MemberId, Revision, Txn};
 use crate::proto::{Member, Node, NodeSpec, Role};
 use crate::roles::membership::Membership;
 use crate::roles::reason::EVICTION_BLOCKED;
 use crate::store::keys::Joiner;
-use crate::store::object::{Malformed, Object, decode};
+use crate::store::object::{Malformed, Object, decode, node};
 use crate::store::{Id, Name, Store};
 
 /// Deletes a node. The leader then removes its member from etcd, and the member's record.
@@ -31,22 +31,42 @@ pub static NODE: Deletable = Deletable {
 
 async fn plan(request: Request<'_>) -> Result<Deletion, Failure> {
     let (store, name) = (request.store, &request.id.name);
-    let ready = is_ready(store, name).await?;
     let node = request.object::<Node>();
+    let alive = Alive::read(store, name, node.as_ref().ok().map(Object::uid)).await?;
     // A member list that cannot be read does not prove that the node is not in it.
     let facts = Facts::without_health(store).await?;
     let state = State {
         node: node.as_ref(),
-        ready,
+        alive,
     };
     check(name, &state, &facts.membership, request.force)?;
     let left = Leftovers::read(store, name, &facts.membership, request.reads).await?;
     deletion(&request, &state, &facts, &left).await
 }
 
-async fn is_ready(store: &Store, name: &Name) -> Result<bool, Failure> {
-    let (alive, _) = store.etcd.get(&store.keys.alive(name)).await?;
-    Ok(alive.is_some())
+/// What `/alive/<name>` says.
+#[derive(Clone, Copy)]
+struct Alive {
+    ready: bool,
+    /// When the key was last written.
+    revision: Revision,
+}
+
+impl Alive {
+    /// Reads it for the node of this uid. Any session makes a node ready whose uid is not known.
+    async fn read(store: &Store, name: &Name, uid: Option<&str>) -> Result<Self, Failure> {
+        let (alive, _) = store.etcd.get(&store.keys.alive(name)).await?;
+        let makes_ready = |alive: &KeyValue| uid.is_none_or(|uid| node::makes_ready(&alive.value, uid));
+        Ok(Self {
+            ready: alive.as_ref().is_some_and(makes_ready),
+            revision: alive.map_or(Revision::ABSENT, |alive| alive.mod_revision),
+        })
+    }
+
+    /// Requires that it says the same.
+    fn compare(self, txn: Txn, store: &Store, name: &Name) -> Txn {
+        txn.when_unchanged(&store.keys.alive(name), self.revision)
+    }
 }
 
 /// Records the removal of a node whose key is gone. Without that, the leader neither removes its member nor unpublishes its
@@ -57,7 +77,7 @@ async fn plan_absent(
     force: bool,
     reads: Reads<'_>,
 ) -> Result<Option<Deletion>, Failure> {
-    let ready = is_ready(store, name).await?;
+    let alive = Alive::read(store, name, None).await?;
     let facts = Facts::without_health(store).await?;
     let leftovers = Leftovers::read(store, name, &facts.membership, reads).await?;
     let left = leftovers.left().await?;
@@ -74,14 +94,14 @@ async fn plan_absent(
     };
     let state = State {
         node: Ok(&gone),
-        ready,
+        alive,
     };
     check(name, &state, &facts.membership, force)?;
     let token = store.keys.join_token(&Joiner::Node(name.clone()));
     let mut txn = Txn::new().when_absent(&store.keys.node(name)).delete(&token);
     txn = facts.compare(txn, store, name);
     if !force {
-        txn = txn.when_absent(&store.keys.alive(name));
+        txn = alive.compare(txn, store, name);
     }
     for uid in &left.uids {
         txn = leftovers.remove(txn, uid).await?;
@@ -140,7 +160,7 @@ fn blockers(view: &View, id: &Id) -> Vec<String> {
 /// What decides whether a node can be deleted, besides the members.
 struct State<'a> {
     node: Result<&'a Node, &'a Malformed>,
-    ready: bool,
+    alive: Alive,
 }
 
 /// The rules for deleting a node, each with its name.
@@ -156,7 +176,7 @@ fn check(name: &Name, state: &State<'_>, membership: &Membership, force: bool) -
     membership
         .check_removal(name.as_str(), desired)
         .map_err(|refusal| refused(&refusal))?;
-    if state.ready && !force {
+    if state.alive.ready && !force {
         let why = format!("node {name} is ready: it still runs");
         return Err(
             Failure::refused("Ready", why).hint("stop it first, or delete it all the same with --force")
@@ -181,7 +201,7 @@ async fn deletion(
         .delete(&token);
     txn = facts.compare(txn, store, name);
     if !request.force {
-        txn = txn.when_absent(&store.keys.alive(name));
+        txn = state.alive.compare(txn, store, name);
     }
     let uid = state.node.map_or("", Object::uid);
     let mut uids = left.uids_of_members();
@@ -189,7 +209,7 @@ async fn deletion(
     for uid in &uids {
         txn = left.remove(txn, uid).await?;
     }
-    let readiness = if state.ready {
+    let readiness = if state.alive.ready {
         "ready, so still running"
     } else {
         "down"
@@ -227,7 +247,9 @@ mod tests {
     }
 
     fn rule(node: Result<&Node, &Malformed>, ready: bool, members: &[u64], force: bool) -> Option<String> {
-        let state = State { node, ready };
+        let revision = Revision::ABSENT;
+        let alive = Alive { ready, revision };
+        let state = State { node, alive };
         let name = "n1".parse().unwrap();
         let members = surveyed(members.iter().map(|id| voter(*id)).collect());
         let failure = check(&name, &state, &members, force).err()?;

@@ -1,14 +1,15 @@
 //! The Node kind for commands.
 
 use jiff::Timestamp;
+use prost::Message as _;
 
 use super::{Affected, Kind, Shown, Words, age, identity};
 use crate::cli::objects::delete::nodes;
 use crate::cli::objects::view::{Item, View};
 use crate::cli::output::{Description, NONE, one_line, or_none, pairs, yes_no};
-use crate::etcd::{KeyRange, MemberId};
+use crate::etcd::{KeyRange, KeyValue, MemberId};
 use crate::proto::join::Progress;
-use crate::proto::{Member, Metadata, Node};
+use crate::proto::{Member, Metadata, Node, NodeSession};
 use crate::roles::plan::{cause_words, progress_word};
 use crate::store::object::change::Of;
 use crate::store::object::{Malformed, Object, member, node, replica, time};
@@ -53,9 +54,11 @@ pub static NODES: Kind = Kind {
     )
 };
 
-fn is_ready(view: &View, name: &str) -> bool {
-    let name = name.parse::<Name>().ok();
-    name.is_some_and(|name| view.get(&view.keys.alive(&name)).is_some())
+/// The session that makes a node ready.
+fn session<'v>(view: &'v View, name: &str, uid: &str) -> Option<&'v KeyValue> {
+    let name = name.parse::<Name>().ok()?;
+    let alive = view.get(&view.keys.alive(&name))?;
+    node::makes_ready(&alive.value, uid).then_some(alive)
 }
 
 /// The record that ties a member of etcd to this node.
@@ -67,8 +70,8 @@ fn member_of(view: &View, name: &str, uid: &str) -> Option<(MemberId, Member)> {
 
 fn show(item: &Item<'_>) -> Result<Shown, Malformed> {
     let node: Node = item.object()?;
-    let ready = is_ready(item.view, item.name);
     let metadata = node.metadata.clone().unwrap_or_default();
+    let ready = session(item.view, item.name, &metadata.uid).is_some();
     let spec = node.spec.unwrap_or_default();
     let status = node.status.clone().unwrap_or_default();
     let plugins: Vec<&str> = status.csi.iter().map(|csi| csi.plugin.as_str()).collect();
@@ -112,10 +115,10 @@ fn describe_node(description: &mut Description, view: &View, node: &Node, now: T
             },
         );
     describe_membership(description, view, &metadata, now);
-    let ready = if is_ready(view, &metadata.name) {
-        "yes"
-    } else {
-        "no (down: its session has ended, or it never had one)"
+    let session = session(view, &metadata.name, &metadata.uid);
+    let ready = match session {
+        Some(_) => "yes",
+        None => "no (down: its session has ended, or it never had one)",
     };
     let controller = match (status.controller, node::release_word(node)) {
         (true, Some(_)) => "yes (its release counts in the gate)",
@@ -124,6 +127,7 @@ fn describe_node(description: &mut Description, view: &View, node: &Node, now: T
     };
     description
         .field("Ready", ready)
+        .field("Session", session.map_or_else(|| NONE.to_owned(), session_text))
         .field(
             "Release",
             node::release_word(node).unwrap_or_else(|| NONE.to_owned()),
@@ -141,6 +145,15 @@ fn describe_node(description: &mut Description, view: &View, node: &Node, now: T
         }
     }
     description.conditions(&status.conditions, now);
+}
+
+fn session_text(alive: &KeyValue) -> String {
+    let session = NodeSession::decode(&*alive.value).unwrap_or_default();
+    let lease = match alive.lease {
+        Some(lease) => format!("on lease {lease}"),
+        None => "on no lease: it does not end with its agent".to_owned(),
+    };
+    format!("{} {lease}", or_none(&one_line(&session.session_id)))
 }
 
 /// The node's member of etcd, and the progress of its join.

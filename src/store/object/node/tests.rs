@@ -303,3 +303,15 @@ fn a_negative_release_is_malformed() {
     let error = decode::<Node>("n1", &node.encode_to_vec()).unwrap_err();
     assert!(error.to_string().starts_with("status.release: "), "{error}");
 }
+
+#[test]
+fn the_session_of_an_earlier_node_of_the_same_name_makes_no_node_ready() {
+    let session = NodeSession {
+        node_uid: UID.to_owned(),
+        session_id: "s".to_owned(),
+    };
+    let alive = session.encode_to_vec();
+    assert!(makes_ready(&alive, UID));
+    assert!(!makes_ready(&alive, "another"));
+    assert!(makes_ready(&[0xff], UID), "it may be this one's");
+}

@@ -83,7 +83,11 @@ fn view() -> View {
         keys().registration(&name("n1")),
         message(&registration),
     );
-    put(&mut view, keys().alive(&name("n1")), b"session".to_vec());
+    let session = NodeSession {
+        node_uid: "6a8f1f0e-2f4e-4c58-9f37-0d6a3a8d2b11".to_owned(),
+        session_id: "s-1".to_owned(),
+    };
+    put(&mut view, keys().alive(&name("n1")), message(&session));
     let record = Member {
         node: "n1".to_owned(),
         node_uid: "6a8f1f0e-2f4e-4c58-9f37-0d6a3a8d2b11".to_owned(),
@@ -207,6 +211,7 @@ Availability:      drain
 Member:            000000000000001f, joined 2026-03-04T15:59:30Z (30s ago)
 Join:              learner at https://10.0.0.1:2380 (LearnerNotInSync: 90 of 100)
 Ready:             yes
+Session:           s-1 on lease 1f
 Release:           1.2.0
 Controller:        yes (its release counts in the gate)
 CSI Plugins:

@@ -1,0 +1,187 @@
+//! `CertificateStatus` and `Renew`: the record of a certificate, which a replica reads and adds requests to. Only the leader answers
+//! them, so no call is forwarded to the leader, and none is lost when it changes.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::{Instant, sleep_until};
+use tonic::Status;
+use tracing::info;
+
+use super::Site;
+use super::caller::Caller;
+use super::refusal;
+use super::write::{Attempts, Decision};
+use crate::etcd::{Revision, Txn};
+use crate::identity::certificate::is_uid;
+use crate::identity::record::requested;
+use crate::identity::request::RequestedKey;
+use crate::proto::node_certificate::State;
+use crate::proto::node_spec::Membership;
+use crate::proto::{
+    CertificateRequest, CertificateStatusResponse, Node, NodeCertificate, RenewRequest, RenewResponse,
+};
+use crate::store::object::{decode, message, time};
+use crate::store::{Keys, Name, Store};
+
+/// The most calls that wait at a time.
+pub const MOST_WAITING: usize = 4096;
+
+/// The record of a certificate, as it was read.
+pub struct Record {
+    /// What it says.
+    pub value: NodeCertificate,
+    stored: Vec<u8>,
+    revision: Revision,
+}
+
+impl Record {
+    /// Reads the record of a uid; `None` if there is none.
+    ///
+    /// # Errors
+    /// The answer to the call, if it cannot be read.
+    pub async fn read(store: &Store, uid: &str) -> Result<Option<Self>, Status> {
+        let read = store.etcd.get(&store.keys.certificate(uid)).await;
+        let (stored, _) = read.map_err(|error| refusal::unavailable(&error))?;
+        let Some(stored) = stored else { return Ok(None) };
+        let value = message("NodeCertificate", &stored.value)
+            .map_err(|_| refusal::unreadable(format_args!("the record of the certificate of {uid}")))?;
+        Ok(Some(Self {
+            value,
+            stored: stored.value,
+            revision: stored.mod_revision,
+        }))
+    }
+}
+
+/// A request for a certificate, before it is stored.
+pub struct Requested<'r> {
+    /// The name of the node.
+    pub node: &'r Name,
+    /// Its uid.
+    pub uid: &'r str,
+    /// PKCS #10 in DER.
+    pub csr: &'r [u8],
+    /// The role that the caller expects.
+    pub role: i32,
+}
+
+impl Requested<'_> {
+    /// Adds the request to a transaction, in place of the last one. It requires that the record is as it was read.
+    pub fn record(self, txn: Txn, keys: &Keys, before: Option<&Record>, now: Timestamp) -> Txn {
+        let request = CertificateRequest {
+            csr: self.csr.to_vec(),
+            role: self.role,
+            at: Some(time::to_proto(now)),
+        };
+        let (stored, revision) = before.map_or((&[][..], Revision::ABSENT), |record| {
+            (record.stored.as_slice(), record.revision)
+        });
+        let key = keys.certificate(self.uid);
+        txn.when_unchanged(&key, revision)
+            .put(&key, requested(stored, self.node.as_str(), request))
+    }
+}
+
+/// Answers `CertificateStatus`: waits as long as the request is pending and the patience lasts.
+///
+/// # Errors
+/// The refusal.
+pub async fn status(site: &Site, uid: &str, patience: Duration) -> Result<CertificateStatusResponse, Status> {
+    if !is_uid(uid) {
+        return Err(refusal::invalid("node_uid is not the uid of a node"));
+    }
+    let Ok(_waits) = site.waits.try_acquire() else {
+        return Err(refusal::exhausted(format!(
+            "{MOST_WAITING} calls wait at this moment; try again"
+        )));
+    };
+    let end = Instant::now() + patience;
+    let waiting = site.wakes.wait_for(uid);
+    loop {
+        // Before the record is read, so that no change after that is missed.
+        let changed = waiting.changed.notified();
+        let answer = answer(&site.store, uid).await?;
+        if answer.state() != State::Pending {
+            return Ok(answer);
+        }
+        tokio::select! {
+            () = changed => {}
+            () = sleep_until(end) => return Ok(answer),
+        }
+    }
+}
+
+async fn answer(store: &Store, uid: &str) -> Result<CertificateStatusResponse, Status> {
+    let Some(Record { value: record, .. }) = Record::read(store, uid).await? else {
+        let read = store.etcd.get(&store.keys.removed(uid)).await;
+        let (removed, _) = read.map_err(|error| refusal::unavailable(&error))?;
+        return Err(match removed {
+            Some(_) => refusal::removed(uid),
+            None => refusal::gone(uid),
+        });
+    };
+    let membership_pending = record.state() == State::Pending && is_unaccepted(store, &record.node).await?;
+    Ok(CertificateStatusResponse {
+        state: record.state,
+        chain: record.chain,
+        role: record.role,
+        not_after: record.not_after,
+        reason: record.reason,
+        message: record.message,
+        membership_pending,
+    })
+}
+
+async fn is_unaccepted(store: &Store, node: &str) -> Result<bool, Status> {
+    let Ok(name) = node.parse::<Name>() else {
+        return Ok(false);
+    };
+    let read = store.etcd.get(&store.keys.node(&name)).await;
+    let (stored, _) = read.map_err(|error| refusal::unavailable(&error))?;
+    let node: Option<Node> = stored.and_then(|kv| decode(name.as_str(), &kv.value).ok());
+    let spec = node.and_then(|node| node.spec).unwrap_or_default();
+    Ok(spec.membership() == Membership::Pending)
+}
+
+/// Answers `Renew`.
+///
+/// # Errors
+/// The refusal.
+pub async fn renew(site: &Site, mut caller: Caller, request: RenewRequest) -> Result<RenewResponse, Status> {
+    RequestedKey::read(&request.csr).map_err(refusal::invalid)?;
+    let Store { etcd, keys } = &site.store;
+    let mut attempts = Attempts::default();
+    loop {
+        let before = Record::read(&site.store, caller.uid()).await?;
+        let decision = match &before {
+            // The reply of the same call was lost.
+            Some(record) if is_pending(&record.value, &request) => Decision::Nothing(()),
+            before => {
+                let requested = Requested {
+                    node: caller.name(),
+                    uid: caller.uid(),
+                    csr: &request.csr,
+                    role: request.role,
+                };
+                let txn = caller.writes(keys);
+                let txn = requested.record(txn, keys, before.as_ref(), Timestamp::now());
+                Decision::Write(txn, ())
+            }
+        };
+        if attempts.carry_out(etcd, decision).await?.is_some() {
+            info!(
+                "node {} ({}) requests another certificate",
+                caller.name(),
+                caller.uid()
+            );
+            return Ok(RenewResponse {});
+        }
+        caller = caller.again(&site.store).await?;
+    }
+}
+
+fn is_pending(record: &NodeCertificate, request: &RenewRequest) -> bool {
+    let same = |stored: &CertificateRequest| stored.csr == request.csr && stored.role == request.role;
+    record.state() == State::Pending && record.request.as_ref().is_some_and(same)
+}

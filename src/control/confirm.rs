@@ -1,0 +1,142 @@
+//! `ConfirmUnpublished` and `ConfirmExpanded`: what a node has done with its own publications, and no others.
+
+use prost::Message;
+use tonic::Status;
+
+use super::Site;
+use super::caller::Caller;
+use super::refusal;
+use super::write::{Attempts, Decision};
+use crate::etcd::{Revision, Txn};
+use crate::proto::publication_status::State;
+use crate::proto::{
+    ConfirmExpandedRequest, ConfirmExpandedResponse, ConfirmUnpublishedRequest, ConfirmUnpublishedResponse,
+    Publication, Volume,
+};
+use crate::store::object::publication::{is_on_node, node_uid, state, state_word};
+use crate::store::object::{Object, decode};
+use crate::store::{Name, Store};
+
+/// Answers `ConfirmUnpublished`. It may be repeated.
+///
+/// # Errors
+/// The refusal.
+pub async fn unpublished(
+    site: &Site,
+    mut caller: Caller,
+    request: ConfirmUnpublishedRequest,
+) -> Result<ConfirmUnpublishedResponse, Status> {
+    let volume: Name = request.volume.parse().map_err(refusal::invalid)?;
+    let mut attempts = Attempts::default();
+    loop {
+        let own = Own::read(&site.store, &caller, &volume, &request.publication_uid).await?;
+        let decision = match state(&own.publication) {
+            State::PendingNodeUnpublish => {
+                let mut after = own.publication.clone();
+                after
+                    .status
+                    .get_or_insert_default()
+                    .set_state(State::PendingUnpublish);
+                Decision::Write(own.put(&caller, &site.store, &after), ())
+            }
+            // The reply of the same call was lost.
+            State::PendingUnpublish => Decision::Nothing(()),
+            other @ (State::PendingPublish | State::Published | State::Unspecified) => {
+                let why = format!("the volume is not being unpublished: it is {}", state_word(other));
+                return Err(Status::failed_precondition(why));
+            }
+        };
+        if attempts.carry_out(&site.store.etcd, decision).await?.is_some() {
+            return Ok(ConfirmUnpublishedResponse {});
+        }
+        caller = caller.again(&site.store).await?;
+    }
+}
+
+/// Answers `ConfirmExpanded`. It may be repeated.
+///
+/// # Errors
+/// The refusal.
+pub async fn expanded(
+    site: &Site,
+    mut caller: Caller,
+    request: ConfirmExpandedRequest,
+) -> Result<ConfirmExpandedResponse, Status> {
+    let volume: Name = request.volume.parse().map_err(refusal::invalid)?;
+    let mut attempts = Attempts::default();
+    loop {
+        let own = Own::read(&site.store, &caller, &volume, &request.publication_uid).await?;
+        if !is_on_node(&own.publication) {
+            let why = "the volume is not on the node yet, or no longer";
+            return Err(Status::failed_precondition(why));
+        }
+        // More than there is would count for an expansion that has yet to come.
+        if request.capacity_bytes > capacity(&site.store, &volume).await? {
+            return Err(refusal::invalid("capacity_bytes is more than the volume has"));
+        }
+        let mut after = own.publication.clone();
+        let status = after.status.get_or_insert_default();
+        let decision = match request.capacity_bytes > status.expanded_bytes {
+            false => Decision::Nothing(()),
+            true => {
+                status.expanded_bytes = request.capacity_bytes;
+                Decision::Write(own.put(&caller, &site.store, &after), ())
+            }
+        };
+        if attempts.carry_out(&site.store.etcd, decision).await?.is_some() {
+            return Ok(ConfirmExpandedResponse {});
+        }
+        caller = caller.again(&site.store).await?;
+    }
+}
+
+async fn capacity(store: &Store, name: &Name) -> Result<i64, Status> {
+    let read = store.etcd.get(&store.keys.volume(name)).await;
+    let (stored, _) = read.map_err(|error| refusal::unavailable(&error))?;
+    let stored = stored.ok_or_else(|| Status::not_found(format!("there is no volume {name}")))?;
+    let volume: Volume = decode(name.as_str(), &stored.value)
+        .map_err(|_| refusal::unreadable(format_args!("volume {name}")))?;
+    let status = volume.status.unwrap_or_default();
+    Ok(status.capacity_bytes.max(status.node_expansion_bytes))
+}
+
+/// A publication of the caller.
+struct Own {
+    publication: Publication,
+    key: Vec<u8>,
+    revision: Revision,
+}
+
+impl Own {
+    /// Reads the publication of a volume to the caller. A later one of the same volume, and one of another node that had the name of
+    /// the caller, are others.
+    async fn read(store: &Store, caller: &Caller, volume: &Name, uid: &str) -> Result<Self, Status> {
+        let key = store.keys.publication(volume, caller.name());
+        let read = store.etcd.get(&key).await;
+        let (stored, _) = read.map_err(|error| refusal::unavailable(&error))?;
+        let none = || {
+            Status::not_found(format!(
+                "volume {volume} is not published to the node under this uid"
+            ))
+        };
+        let stored = stored.ok_or_else(none)?;
+        let id = format!("{volume}/{}", caller.name());
+        let publication: Publication =
+            decode(&id, &stored.value).map_err(|_| refusal::unreadable(format_args!("publication {id}")))?;
+        if publication.uid() != uid || node_uid(&publication) != caller.uid() {
+            return Err(none());
+        }
+        Ok(Self {
+            publication,
+            key,
+            revision: stored.mod_revision,
+        })
+    }
+
+    fn put(&self, caller: &Caller, store: &Store, after: &Publication) -> Txn {
+        caller
+            .writes(&store.keys)
+            .when_unchanged(&self.key, self.revision)
+            .put(&self.key, after.encode_to_vec())
+    }
+}

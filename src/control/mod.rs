@@ -1,0 +1,192 @@
+//! The control API: what agents call at each replica, by gRPC over TLS.
+//!
+//! A call passes through the [`acceptor`], which has proven whose key the other side holds, to the [`service`]. There a
+//! [`Caller`](caller::Caller) is made of what the connection has shown and what the record of the node says (INV-13). What a call
+//! writes compares what it was decided from: replicas answer beside each other, and none of them leads for that.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+use tracing::{error, info};
+
+use crate::causes;
+use crate::proto::node_spec::{Availability, Membership};
+use crate::proto::{Metadata, Node, NodeSpec, NodeStatus, Role};
+use crate::store::Store;
+use acceptor::Acceptor;
+use caller::Caller;
+use peer::Peer;
+use rate::Rate;
+pub use session::LEASE as SESSION_LEASE;
+use session::Sessions;
+use trust::KnownTrust;
+use wakes::Wakes;
+
+mod acceptor;
+mod caller;
+mod certificates;
+mod confirm;
+mod deadline;
+mod join;
+mod peer;
+mod rate;
+mod refusal;
+mod report;
+mod server;
+mod service;
+mod session;
+mod tls;
+mod trust;
+mod wakes;
+mod write;
+
+/// How long calls under way may take to end after a stop. A replica has 3 s to exit.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// How the control API is served.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The directory of the authorities.
+    pub ca_dir: PathBuf,
+    /// Whether an operator has to accept each node that joins.
+    pub approve_joins: bool,
+    /// A node is down this long after its last heartbeat.
+    pub session_lease: Duration,
+}
+
+/// The address cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address} for the control API: {reason}")]
+pub struct ListenError {
+    /// The requested address.
+    pub address: SocketAddr,
+    /// The system's answer.
+    pub reason: std::io::Error,
+}
+
+/// The control port of this replica, before anything is served there.
+#[derive(Debug)]
+pub struct ControlPort {
+    listener: TcpListener,
+    settings: Settings,
+}
+
+impl ControlPort {
+    /// Listens on an address (port 0: a free port). Connections wait until the port is served.
+    ///
+    /// # Errors
+    /// If the address is in use, not of this machine, or not allowed.
+    pub fn bind(address: SocketAddr, settings: Settings) -> Result<Self, ListenError> {
+        let refused = |reason| ListenError { address, reason };
+        let listener = TcpListener::bind(address).map_err(refused)?;
+        listener.set_nonblocking(true).map_err(refused)?;
+        let address = listener.local_addr().map_err(refused)?;
+        info!("control API on https://{address}");
+        Ok(Self { listener, settings })
+    }
+
+    /// Serves the API until stopped. Returns earlier only if it fails.
+    pub async fn serve(self, store: Store, stop: CancellationToken) {
+        let listener = match tokio::net::TcpListener::from_std(self.listener) {
+            Ok(listener) => listener,
+            Err(error) => return error!("the control port cannot be served: {error}"),
+        };
+        let (publish, trust) = watch::channel(None);
+        let ca_dir = self.settings.ca_dir.clone();
+        let metrics = store.etcd.metrics().clone();
+        let lease = self.settings.session_lease;
+        let site = Arc::new(Site {
+            sessions: Arc::new(Sessions::new(store.clone(), lease, stop.clone())),
+            store,
+            settings: self.settings,
+            trust: trust.clone(),
+            wakes: Wakes::default(),
+            joins: Semaphore::new(join::MOST_IN_FLIGHT),
+            waits: Semaphore::new(certificates::MOST_WAITING),
+            new_nodes: Mutex::new(Rate::per_second(join::MOST_NEW)),
+            node_ids: tokio::sync::Mutex::new(()),
+            stop: stop.clone(),
+        });
+        let connections = Acceptor::new(listener, trust, metrics).connections();
+        let following = async {
+            tokio::join!(
+                trust::keep(ca_dir, &site.store.etcd, &publish),
+                site.wakes.follow(&site.store),
+                site.sessions.follow(),
+            )
+        };
+        tokio::select! {
+            served = server::serve(&site, connections) => {
+                if let Err(error) = served {
+                    error!("the control API failed: {}", causes::chain(&error));
+                }
+            }
+            _ = following => {}
+            () = async {
+                stop.cancelled().await;
+                tokio::time::sleep(DRAIN).await;
+            } => {}
+        }
+    }
+}
+
+/// What the calls of a replica share.
+struct Site {
+    store: Store,
+    settings: Settings,
+    trust: KnownTrust,
+    wakes: Wakes,
+    sessions: Arc<Sessions>,
+    /// Joins in flight.
+    joins: Semaphore,
+    /// Calls that wait for a certificate.
+    waits: Semaphore,
+    new_nodes: Mutex<Rate>,
+    /// Held by the report that claims a CSI node id.
+    node_ids: tokio::sync::Mutex<()>,
+    stop: CancellationToken,
+}
+
+impl Site {
+    /// Judges the caller of a connection (INV-13).
+    async fn caller(&self, peer: Option<Peer>) -> Result<Caller, Status> {
+        let trust = self.trust.borrow().clone();
+        // No handshake was made without a trust, and a connection without a peer is none of the acceptor's.
+        let (Some(trust), Some(peer)) = (trust, peer) else {
+            return Err(refusal::denied("the connection shows no certificate"));
+        };
+        Caller::authenticate(&self.store, &peer, &trust).await
+    }
+
+    /// Whether one more node may join in this second. It counts as joined.
+    fn may_add_node(&self, now: Instant) -> bool {
+        let mut rate = self.new_nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        rate.take(now)
+    }
+
+    /// A node that joins. It becomes a manager by promotion alone, even if it is a desired manager.
+    fn new_node(&self, metadata: Metadata, desired: Role) -> Node {
+        let membership = match self.settings.approve_joins {
+            true => Membership::Pending,
+            false => Membership::Unspecified,
+        };
+        Node {
+            metadata: Some(metadata),
+            spec: Some(NodeSpec {
+                desired_role: desired.into(),
+                availability: Availability::Active.into(),
+                membership: membership.into(),
+                ..NodeSpec::default()
+            }),
+            status: Some(NodeStatus {
+                role: Role::Worker.into(),
+                ..NodeStatus::default()
+            }),
+        }
+    }
+}

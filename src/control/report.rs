@@ -1,0 +1,152 @@
+//! `Report`: the release of an agent and its CSI plugins. Nothing else of a node can be reported here: the gate and the election never
+//! read what an agent says.
+
+use std::collections::BTreeSet;
+
+use prost::Message;
+use tonic::Status;
+
+use super::Site;
+use super::caller::Caller;
+use super::refusal;
+use super::write::{Attempts, Decision};
+use crate::etcd::Revision;
+use crate::proto::{CsiNode, Node, NodeStatus, ReportRequest, ReportResponse};
+use crate::release::Release;
+use crate::store::Store;
+use crate::store::keys::NodeKey;
+use crate::store::object::decode;
+use crate::wire;
+
+/// The field `Node.status`.
+const STATUS: u64 = 3;
+
+/// More plugins than a node has.
+const MOST_PLUGINS: usize = 128;
+
+/// The most bytes of a node id, from the CSI specification.
+const MOST_NODE_ID: usize = 256;
+
+/// Answers a call. A report that changes nothing is not written: every write below `/nodes/` delays a restriction of the status.
+///
+/// # Errors
+/// The refusal.
+pub async fn report(
+    site: &Site,
+    mut caller: Caller,
+    report: ReportRequest,
+) -> Result<ReportResponse, Status> {
+    check(&report)?;
+    let Store { etcd, keys } = &site.store;
+    // Of several reports with new node ids, each proves that no other was written meanwhile: beside each other all but one would fail.
+    let mut alone = None;
+    let mut attempts = Attempts::default();
+    loop {
+        let decision = match reported(&caller, &report) {
+            None => Decision::Nothing(()),
+            Some(value) => {
+                let key = keys.node(caller.name());
+                let mut txn = caller.writes(keys);
+                if has_new_node_id(caller.node(), &report) {
+                    if alone.is_none() {
+                        alone = Some(site.node_ids.lock().await);
+                    }
+                    let seen = check_node_ids(&site.store, &caller, &report).await?;
+                    txn = txn.when_range_unwritten_since(&keys.nodes(), seen);
+                }
+                let txn = txn.when_unchanged(&key, caller.revision()).put(&key, value);
+                Decision::Write(txn, ())
+            }
+        };
+        if attempts.carry_out(etcd, decision).await?.is_some() {
+            return Ok(ReportResponse {});
+        }
+        caller = caller.again(&site.store).await?;
+    }
+}
+
+/// Checks what can be said of a report alone.
+fn check(report: &ReportRequest) -> Result<(), Status> {
+    let release = report.agent_release.as_ref();
+    let release = release.ok_or_else(|| refusal::invalid("agent_release is missing"))?;
+    Release::from_proto(Some(release))
+        .map_err(|bad| refusal::invalid(format_args!("agent_release: {bad}")))?;
+    if report.csi.len() > MOST_PLUGINS {
+        return Err(refusal::invalid(format_args!(
+            "csi has more than {MOST_PLUGINS} plugins"
+        )));
+    }
+    let mut plugins = BTreeSet::new();
+    for CsiNode { plugin, node_id, .. } in &report.csi {
+        if plugin.is_empty() {
+            return Err(refusal::invalid("a plugin of csi has no name"));
+        }
+        // An empty node id must reach no CSI call (INV-6), so none is taken in.
+        if node_id.is_empty() || node_id.len() > MOST_NODE_ID {
+            let why = format!("the node id of plugin {plugin} is empty, or longer than {MOST_NODE_ID} bytes");
+            return Err(refusal::invalid(why));
+        }
+        if !plugins.insert(plugin) {
+            return Err(refusal::invalid(format_args!(
+                "plugin {plugin} occurs twice in csi"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The node with this report; `None` if it says that already. What only a later release knows of the node stays.
+fn reported(caller: &Caller, report: &ReportRequest) -> Option<Vec<u8>> {
+    let before = caller.node().status.clone().unwrap_or_default();
+    let after = NodeStatus {
+        agent_release: report.agent_release,
+        csi: report.csi.clone(),
+        ..before.clone()
+    };
+    (after != before).then(|| {
+        let status = Node {
+            status: Some(after),
+            ..Node::default()
+        };
+        let mut value = wire::fields(caller.stored(), |number| number != STATUS);
+        value.extend(status.encode_to_vec());
+        value
+    })
+}
+
+fn has_new_node_id(node: &Node, report: &ReportRequest) -> bool {
+    let known = node.status.as_ref().map_or(&[][..], |status| &status.csi);
+    let is_known = |csi: &CsiNode| known.iter().any(|known| is_same(known, csi));
+    !report.csi.iter().all(is_known)
+}
+
+fn is_same(one: &CsiNode, other: &CsiNode) -> bool {
+    one.plugin == other.plugin && one.node_id == other.node_id
+}
+
+/// Checks that no other node reports one of these node ids: volumes would be attached to that node in place of this one. The revision
+/// at which none does.
+async fn check_node_ids(store: &Store, caller: &Caller, report: &ReportRequest) -> Result<Revision, Status> {
+    let Store { etcd, keys } = store;
+    let read = etcd.list(&keys.nodes()).await;
+    let (stored, revision) = read.map_err(|error| refusal::unavailable(&error))?;
+    for kv in &stored {
+        let NodeKey::Node(name) = keys.parse_node(&kv.key) else {
+            continue;
+        };
+        let Ok(node) = decode::<Node>(name, &kv.value) else {
+            continue;
+        };
+        let taken = node.status.as_ref().map_or(&[][..], |status| &status.csi);
+        let taken = report
+            .csi
+            .iter()
+            .find(|csi| taken.iter().any(|other| is_same(other, csi)));
+        if let Some(CsiNode { plugin, node_id, .. }) = taken.filter(|_| name != caller.name().as_str()) {
+            let why =
+                format!("DuplicateNodeID: node {name} reports the node id {node_id} of plugin {plugin}");
+            return Err(Status::already_exists(why));
+        }
+    }
+    Ok(revision)
+}

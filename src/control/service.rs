@@ -1,0 +1,124 @@
+//! The calls of the API, each counted by its code.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status, Streaming};
+
+use super::peer::Peer;
+use super::session::SessionStream;
+use super::{Site, certificates, confirm, deadline, join, report};
+use crate::grpc_code::{self, Code};
+use crate::metrics::ControlCall;
+use crate::proto::control_server::Control;
+use crate::proto::{
+    CertificateStatusRequest, CertificateStatusResponse, ConfirmExpandedRequest, ConfirmExpandedResponse,
+    ConfirmUnpublishedRequest, ConfirmUnpublishedResponse, NodeJoinRequest, NodeJoinResponse, RenewRequest,
+    RenewResponse, ReportRequest, ReportResponse, SessionRequest,
+};
+
+/// The API.
+pub struct Service(pub Arc<Site>);
+
+impl Service {
+    /// Makes an answer, unless the replica stops meanwhile: nothing is written after that.
+    async fn answer<T>(
+        &self,
+        method: &'static str,
+        work: impl Future<Output = Result<T, Status>> + Send,
+    ) -> Result<Response<T>, Status> {
+        let answer = tokio::select! {
+            biased;
+            () = self.0.stop.cancelled() => Err(Status::unavailable("this replica stops")),
+            answer = work => answer,
+        };
+        let code = answer.as_ref().err().map_or(Code::Ok, Status::code);
+        let call = ControlCall {
+            method,
+            code: grpc_code::name(code),
+        };
+        let metrics = self.0.store.etcd.metrics();
+        metrics.control_calls.get_or_create(&call).inc();
+        answer.map(Response::new)
+    }
+}
+
+/// The connection that a request came over.
+fn peer<T>(request: &Request<T>) -> Option<Peer> {
+    request.extensions().get().cloned()
+}
+
+#[tonic::async_trait]
+impl Control for Service {
+    async fn join(&self, request: Request<NodeJoinRequest>) -> Result<Response<NodeJoinResponse>, Status> {
+        self.answer("Join", join::join(&self.0, request.into_inner()))
+            .await
+    }
+
+    async fn certificate_status(
+        &self,
+        request: Request<CertificateStatusRequest>,
+    ) -> Result<Response<CertificateStatusResponse>, Status> {
+        let given = request.metadata().get("grpc-timeout");
+        let patience = deadline::patience(given.and_then(|given| given.to_str().ok()));
+        let uid = request.into_inner().node_uid;
+        self.answer("CertificateStatus", certificates::status(&self.0, &uid, patience))
+            .await
+    }
+
+    async fn renew(&self, request: Request<RenewRequest>) -> Result<Response<RenewResponse>, Status> {
+        let (site, peer) = (&self.0, peer(&request));
+        self.answer("Renew", async {
+            let caller = site.caller(peer).await?;
+            certificates::renew(site, caller, request.into_inner()).await
+        })
+        .await
+    }
+
+    type SessionStream = SessionStream;
+
+    async fn session(
+        &self,
+        request: Request<Streaming<SessionRequest>>,
+    ) -> Result<Response<Self::SessionStream>, Status> {
+        let (site, peer) = (&self.0, peer(&request));
+        self.answer("Session", async {
+            let caller = site.caller(peer).await?;
+            Ok(site.sessions.open(caller, request.into_inner()))
+        })
+        .await
+    }
+
+    async fn report(&self, request: Request<ReportRequest>) -> Result<Response<ReportResponse>, Status> {
+        let (site, peer) = (&self.0, peer(&request));
+        self.answer("Report", async {
+            let caller = site.caller(peer).await?;
+            report::report(site, caller, request.into_inner()).await
+        })
+        .await
+    }
+
+    async fn confirm_unpublished(
+        &self,
+        request: Request<ConfirmUnpublishedRequest>,
+    ) -> Result<Response<ConfirmUnpublishedResponse>, Status> {
+        let (site, peer) = (&self.0, peer(&request));
+        self.answer("ConfirmUnpublished", async {
+            let caller = site.caller(peer).await?;
+            confirm::unpublished(site, caller, request.into_inner()).await
+        })
+        .await
+    }
+
+    async fn confirm_expanded(
+        &self,
+        request: Request<ConfirmExpandedRequest>,
+    ) -> Result<Response<ConfirmExpandedResponse>, Status> {
+        let (site, peer) = (&self.0, peer(&request));
+        self.answer("ConfirmExpanded", async {
+            let caller = site.caller(peer).await?;
+            confirm::expanded(site, caller, request.into_inner()).await
+        })
+        .await
+    }
+}

@@ -1,0 +1,161 @@
+//! What a node confirms about its own volumes, and about no others.
+
+use prost::Message;
+use quorate::proto::publication_status::State;
+use quorate::proto::{
+    ConfirmExpandedRequest, ConfirmUnpublishedRequest, Metadata, Publication, PublicationSpec,
+    PublicationStatus, Volume, VolumeStatus,
+};
+use quorate::term::Notices;
+use tonic::{Code, Status};
+
+use super::site::{Client, Site};
+use crate::identity::site::certifying_leader;
+
+/// A publication of volume `data`, which no leader works on: there is no plugin.
+async fn publish(site: &Site, node: &str, node_uid: &str, state: State) -> Vec<u8> {
+    let publication = Publication {
+        metadata: Some(Metadata {
+            name: node.to_owned(),
+            uid: format!("p-{node}"),
+            ..Metadata::default()
+        }),
+        spec: Some(PublicationSpec {
+            volume: "data".to_owned(),
+            volume_uid: "v".to_owned(),
+            node_uid: node_uid.to_owned(),
+            again: true,
+            ..PublicationSpec::default()
+        }),
+        status: Some(PublicationStatus {
+            state: state.into(),
+            ..PublicationStatus::default()
+        }),
+    };
+    let (volume, node) = ("data".parse().unwrap(), node.parse().unwrap());
+    let key = site.store.keys.publication(&volume, &node);
+    site.put(&key, publication.encode_to_vec()).await;
+    key
+}
+
+async fn stored(site: &Site, key: &[u8]) -> Publication {
+    let stored = site.read(key).await.expect("the publication exists");
+    Publication::decode(&*stored.value).unwrap()
+}
+
+async fn unpublished(client: &mut Client, uid: &str) -> Result<(), Status> {
+    let request = ConfirmUnpublishedRequest {
+        volume: "data".to_owned(),
+        publication_uid: uid.to_owned(),
+    };
+    client.confirm_unpublished(request).await.map(drop)
+}
+
+async fn expanded(client: &mut Client, uid: &str, capacity_bytes: i64) -> Result<(), Status> {
+    let request = ConfirmExpandedRequest {
+        volume: "data".to_owned(),
+        publication_uid: uid.to_owned(),
+        capacity_bytes,
+    };
+    client.confirm_expanded(request).await.map(drop)
+}
+
+#[tokio::test]
+async fn a_node_confirms_its_own_publication_and_from_one_state_alone() {
+    let site = Site::start().await;
+    let token = site.token(&["--role", "worker"]).await;
+    // Another one leads, and works on no volume.
+    let _leader = certifying_leader(&site.store, &site.ca, Notices::default()).await;
+    let mut replica = site.launch().start("c2");
+    let mut client = site.client(&mut replica).await;
+    let first = site.member(&mut client, "n1", &token).await;
+    let second = site.member(&mut client, "n2", &token).await;
+    let mut own = site.client_of(&mut replica, &first).await;
+    let other = site.client_of(&mut replica, &second).await;
+    for state in [State::PendingPublish, State::Published] {
+        let key = publish(&site, "n1", &first.uid, state).await;
+        let refused = unpublished(&mut own, "p-n1").await.unwrap_err();
+        assert_eq!(refused.code(), Code::FailedPrecondition, "{state:?}: {refused}");
+        assert_eq!(stored(&site, &key).await.status.unwrap().state(), state);
+    }
+    let key = publish(&site, "n1", &first.uid, State::PendingNodeUnpublish).await;
+    let before = stored(&site, &key).await;
+    for (client, uid) in [(&other, "p-n1"), (&own, "p-n2"), (&own, "")] {
+        let refused = unpublished(&mut client.clone(), uid).await.unwrap_err();
+        assert_eq!(refused.code(), Code::NotFound, "{uid}: {refused}");
+    }
+    assert_eq!(stored(&site, &key).await, before);
+    unpublished(&mut own, "p-n1").await.unwrap();
+    let mut expected = before;
+    expected
+        .status
+        .as_mut()
+        .unwrap()
+        .set_state(State::PendingUnpublish);
+    assert_eq!(
+        stored(&site, &key).await,
+        expected,
+        "a request to publish it again stays"
+    );
+    unpublished(&mut own, "p-n1")
+        .await
+        .expect("the reply may have been lost");
+    // One of a former node of the name is another one.
+    let key = publish(&site, "n1", "former", State::PendingNodeUnpublish).await;
+    let refused = unpublished(&mut own, "p-n1").await.unwrap_err();
+    assert_eq!(refused.code(), Code::NotFound, "{refused}");
+    let left = stored(&site, &key).await.status.unwrap();
+    assert_eq!(left.state(), State::PendingNodeUnpublish);
+    let nowhere = ConfirmUnpublishedRequest {
+        volume: "../data".to_owned(),
+        publication_uid: "p-n1".to_owned(),
+    };
+    let refused = own.confirm_unpublished(nowhere).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn a_node_confirms_what_it_has_expanded_up_to_the_capacity_of_the_volume() {
+    let site = Site::start().await;
+    let token = site.token(&["--role", "worker"]).await;
+    // Another one leads, and works on no volume.
+    let _leader = certifying_leader(&site.store, &site.ca, Notices::default()).await;
+    let mut replica = site.launch().start("c2");
+    let mut client = site.client(&mut replica).await;
+    let node = site.member(&mut client, "n1", &token).await;
+    let mut own = site.client_of(&mut replica, &node).await;
+    let key = publish(&site, "n1", &node.uid, State::Published).await;
+    let refused = expanded(&mut own, "p-n1", 1).await.unwrap_err();
+    assert_eq!(
+        refused.code(),
+        Code::NotFound,
+        "there is no such volume: {refused}"
+    );
+    let volume = Volume {
+        metadata: Some(Metadata {
+            name: "data".to_owned(),
+            uid: "v".to_owned(),
+            ..Metadata::default()
+        }),
+        status: Some(VolumeStatus {
+            capacity_bytes: 4096,
+            ..VolumeStatus::default()
+        }),
+        ..Volume::default()
+    };
+    let volume_key = site.store.keys.volume(&"data".parse().unwrap());
+    site.put(&volume_key, volume.encode_to_vec()).await;
+    let bytes = async || stored(&site, &key).await.status.unwrap().expanded_bytes;
+    let more = expanded(&mut own, "p-n1", 4097).await.unwrap_err();
+    assert_eq!(more.code(), Code::InvalidArgument, "{more}");
+    assert_eq!(bytes().await, 0);
+    for (confirmed, expected) in [(2048, 2048), (4096, 4096), (1024, 4096)] {
+        expanded(&mut own, "p-n1", confirmed).await.unwrap();
+        assert_eq!(bytes().await, expected);
+    }
+    let refused = expanded(&mut own, "p-n2", 4096).await.unwrap_err();
+    assert_eq!(refused.code(), Code::NotFound, "{refused}");
+    publish(&site, "n1", &node.uid, State::PendingUnpublish).await;
+    let late = expanded(&mut own, "p-n1", 4096).await.unwrap_err();
+    assert_eq!(late.code(), Code::FailedPrecondition, "{late}");
+}
