@@ -350,8 +350,8 @@ mod tests {
         let mut identified = second.clone();
         identified.backend.as_mut().unwrap().id = "b-1".to_owned();
         assert_eq!(
-            configured(&told, "unix:///other").readiness().backend,
-            told.backend
+            configured(&identified, "unix:///other").readiness().backend,
+            identified.backend
         );
     }
 
