@@ -11,7 +11,7 @@ use rcgen::{
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::NotMade;
-use super::chain::{self, Life, Unusable, unreadable};
+use super::issuers::{self, Life, Unusable, unreadable};
 use super::digest::{base32, sha256};
 use super::validity::{BACKDATED, at};
 
@@ -115,7 +115,7 @@ impl AuthorityCertificate {
         let Life {
             not_before,
             not_after,
-        } = chain::judge(&parsed)?;
+        } = issuers::judge(&parsed)?;
         if now < not_before {
             return Err(Unusable::NotYetValid(not_before));
         }

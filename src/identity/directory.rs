@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 use super::authority::{Authority, AuthorityCertificate, AuthorityKind};
-use super::chain::Unusable;
+use super::issuers::Unusable;
 
 /// The authorities that sign.
 pub const CURRENT: &str = "current";

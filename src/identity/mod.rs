@@ -6,7 +6,7 @@
 mod answer;
 pub mod authority;
 pub mod certificate;
-mod chain;
+mod issuers;
 pub mod control;
 pub mod controller;
 mod digest;
@@ -24,7 +24,7 @@ pub mod token;
 pub mod validity;
 
 pub use authority::{Authority, AuthorityCertificate, AuthorityDigest, AuthorityKind};
-pub use chain::Unusable;
+pub use issuers::Unusable;
 pub use token::Token;
 
 /// A key or a certificate could not be made: the machine's source of random bits failed, or a name does not fit.
