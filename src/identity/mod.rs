@@ -6,7 +6,7 @@
 mod answer;
 pub mod authority;
 pub mod certificate;
-mod issuers;
+pub mod chain;
 pub mod control;
 pub mod controller;
 mod digest;
@@ -15,7 +15,9 @@ pub mod etcd;
 mod gauges;
 mod index;
 pub mod issue;
+mod issuers;
 pub mod node;
+pub mod node_key;
 mod plan;
 pub mod record;
 mod recorded_node;
@@ -24,7 +26,9 @@ pub mod token;
 pub mod validity;
 
 pub use authority::{Authority, AuthorityCertificate, AuthorityDigest, AuthorityKind};
+pub use chain::NodeChain;
 pub use issuers::Unusable;
+pub use node_key::NodeKey;
 pub use token::Token;
 
 /// A key or a certificate could not be made: the machine's source of random bits failed, or a name does not fit.
