@@ -94,6 +94,9 @@ static VARIABLE: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(|| {
         (r"127\.0\.0\.1:\d+", "ADDRESS"),
         (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "UUID"),
         (r"\b[0-9a-f]{15,16}\b", ID),
+        (r"\b\d{4}-\d\d-\d\dT[\d:.]+Z\b", "MOMENT"),
+        // Of an authority, in base32.
+        (r"\b[a-z2-7]{52}\b", "DIGEST"),
         (r#"(term|"term":|"call":|"run":) ?\d+"#, "$1 N"),
         (r"\b\d+(\.\d+)? (KiB|MiB)\b", "SIZE"),
         (r"\b3\.\d+\.\d+\b", "ETCD-VERSION"),
