@@ -76,7 +76,7 @@ async fn a_restart_keeps_uid_and_certificate_and_needs_no_token() {
         first.state.to_str().unwrap(),
     ])
     .await;
-    let refused = same.expect_code(4);
+    let refused = same.expect_code(1);
     assert!(
         refused.contains(&format!("is in use by process {}", first.pid().unwrap())),
         "{refused}"
