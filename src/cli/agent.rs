@@ -172,7 +172,7 @@ impl From<AgentError> for Failure {
                 Self::usage(error).hint("give that --name, or another --state-dir")
             }
             AgentError::NoToken(_) => Self::usage(error).hint("give --join-token-file FILE"),
-            AgentError::Unusable { .. } => Self::failed(error),
+            AgentError::Unusable { .. } | AgentError::Thread(_) => Self::failed(error),
         }
     }
 }
