@@ -35,6 +35,9 @@ use crate::store::object::node::role_word;
 /// How long a server may wait for the answer to a request before it says that there is none yet.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
+/// The same for the first question, so that an operator soon reads in the log that the node waits to be accepted.
+const FIRST_ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
 /// A server that says so sooner is asked again after a growing delay. So long, too, is the time between two certificates at least.
 const CALM: Duration = Duration::from_secs(1);
 
@@ -255,13 +258,13 @@ impl Keeper<'_> {
     async fn collect(&mut self, link: &Link, key: NodeKey) -> Result<(), Fault> {
         let mut delays = Delays::new(FIRST_DELAY, MOST_DELAY);
         let mut client = link.client();
-        let mut accepted = true;
+        let (mut limit, mut accepted) = (FIRST_ANSWER_LIMIT, true);
         loop {
             let begun = Instant::now();
             let message = CertificateStatusRequest {
                 node_uid: self.uid().to_owned(),
             };
-            let asked = client.certificate_status(within(ANSWER_LIMIT, message)).await;
+            let asked = client.certificate_status(within(limit, message)).await;
             let answer = asked
                 .map_err(|status| CallError::of(&status, self.uid()))?
                 .into_inner();
@@ -275,6 +278,7 @@ impl Keeper<'_> {
                 Answer::Failed => return Err(Fault::Refused(refusal(&answer))),
                 _ => return Err(Fault::OtherRequest),
             }
+            limit = ANSWER_LIMIT;
             if answer.membership_pending && accepted {
                 accepted = false;
                 info!(
@@ -324,6 +328,8 @@ impl Keeper<'_> {
             renewed_at: self.renewed_at.unwrap_or_else(|| renewed_at(life, random)),
             awaits_another: self.state.requested_key.is_some(),
         });
+        // Before the agent is ready.
+        self.count(now());
         let pinned = Pinned {
             authority,
             cluster: Some(chain.node.cluster),
