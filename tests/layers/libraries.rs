@@ -30,7 +30,7 @@ const PLACES: [(&str, &[&str]); 39] = [
     ("prost", &[]),
     ("prost_types", &[]),
     ("rcgen", &["src/identity"]),
-    // Outside of identity: the cryptography that rustls is given.
+    // Outside identity: the cryptography that rustls is given.
     (
         "ring",
         &[
