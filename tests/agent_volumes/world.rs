@@ -300,13 +300,18 @@ impl World {
         eventually(SOON, "the calls", async || same(self.calls(), expected.clone())).await;
     }
 
-    /// Asserts that nothing of a publication is left on the node.
-    pub fn assert_gone(&self, publication: &NodePublication) {
+    /// Waits until nothing of a publication is left on the node. The agent tidies after its confirmation.
+    pub async fn until_gone(&self, publication: &NodePublication) {
         let paths = self.paths(publication);
         assert_eq!(mounted_below(&paths.home), [] as [PathBuf; 0]);
-        for path in [&paths.link, &paths.home] {
-            assert!(fs::symlink_metadata(path).is_err(), "{} is left", path.display());
-        }
+        eventually(SOON, "nothing is left on the node", async || {
+            let left = [&paths.link, &paths.home];
+            match left.iter().find(|path| fs::symlink_metadata(path).is_ok()) {
+                None => Ok(()),
+                Some(path) => Err(format!("{} is left", path.display())),
+            }
+        })
+        .await;
     }
 }
 
