@@ -49,6 +49,9 @@ pub mod kube;
 pub mod lines;
 #[doc(hidden)]
 pub mod metrics;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
+pub mod one_stream;
 pub mod prelude;
 #[doc(hidden)]
 pub mod release;

@@ -218,6 +218,14 @@ metrics! {
     node_certificates: Family<State, Gauge>,
     /// Certificates issued to nodes.
     node_certificates_issued: Counter,
+    /// Seconds until the certificate of this agent's node ends; 0 without one.
+    agent_certificate_seconds: Gauge<f64, AtomicU64>,
+    /// Certificates that this agent has received.
+    agent_certificates_received: Counter,
+    /// 1 while this agent has a session, which keeps its node ready, else 0.
+    agent_session: Gauge,
+    /// Sessions that this agent has opened.
+    agent_sessions_opened: Counter,
     /// Calls of the control API answered by this replica, by method and gRPC code.
     control_calls: Family<ControlCall, Counter>,
     /// TLS handshakes at the control port, by result.

@@ -6,7 +6,6 @@ use tonic::{Code, Response, Status};
 use super::caller::Caller;
 use super::capabilities::{Capabilities, Capability, NodeCapabilities};
 use super::class::Method;
-use super::connection::Connection;
 use super::convert;
 use super::error::{CallError, NotReady, presentable};
 use super::request::NodeInfo;
@@ -15,6 +14,7 @@ use super::wire;
 use super::wire::controller_client::ControllerClient;
 use super::wire::identity_client::IdentityClient;
 use super::wire::node_client::NodeClient;
+use crate::one_stream::Connection;
 
 /// The entry of the manifest of GetPluginInfo by which a plugin reports the identity of its backend.
 const BACKEND_KEY: &str = "quorate.dev/backend";

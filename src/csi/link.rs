@@ -5,13 +5,14 @@ use tonic::{Code, Response, Status};
 
 use super::caller::Caller;
 use super::class::{Class, Method};
-use super::connection::Connection;
+use super::connection;
 use super::endpoint::Endpoint;
 use super::error::{CallError, NotReady};
 use super::handshake::{self, Identity};
 use super::secret::Secrets;
 use super::wire;
 use super::wire::identity_client::IdentityClient;
+use crate::one_stream::Connection;
 
 /// Why a call of an ended session fails.
 const ENDED: &str = "the session has ended";
@@ -43,7 +44,7 @@ pub(super) struct Link {
 impl Link {
     /// Connects. Dropping the future leaves nothing behind.
     pub async fn open(caller: Caller) -> Result<Self, NotReady> {
-        let connection = Connection::open(&caller.endpoint, &caller.settings.tls)
+        let connection = connection::open(&caller.endpoint, &caller.settings.tls)
             .await
             .map_err(|message| NotReady::Unreachable {
                 endpoint: caller.endpoint.clone(),

@@ -1,6 +1,6 @@
 //! CSI plugins: connections, capabilities, and the calls about volumes, of the controller and on a node.
 //!
-//! The only module that names clients of tonic. It is independent of what is stored where: a caller gets a [`Plugin`] from
+//! It is independent of what is stored where: a caller gets a [`Plugin`] from
 //! [`Plugins`], a [`Session`] from the plugin, and makes plain requests in the session.
 //!
 //! - A **session** is one connection after its handshake: the plugin is ready, and its name and capabilities are known. It
