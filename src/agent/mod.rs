@@ -151,6 +151,7 @@ pub async fn run(
         views.subscribe(),
         calls.clone(),
         csi.clone(),
+        status.session.subscribe(),
         metrics.clone(),
     );
     let servers = Servers::new(settings.servers.clone());

@@ -167,3 +167,28 @@ async fn a_volume_in_use_is_left_as_it_is_while_the_view_does_not_show_it_whole(
     world.until("published", 1).await;
     assert_eq!(world.calls(), ["NodeStageVolume", "NodePublishVolume"]);
 }
+
+/// INV-6: cut off, the node does not know what an operator has confirmed in its place.
+#[tokio::test]
+async fn without_a_session_nothing_is_taken_into_use_and_everything_may_be_given_back() {
+    let mut world = World::start().await;
+    let volume = world.volume("data").await;
+    world.show(vec![volume.clone()]);
+    world.until("published", 1).await;
+    world.session.send_replace(Some("cut off".to_owned()));
+    world.start_agent();
+    world.until("blocked", 1).await;
+    let paths = world.paths(&volume);
+    if can_mount() {
+        unmount(&paths.target);
+        unmount(&paths.staging);
+    }
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(world.calls(), ["NodeStageVolume", "NodePublishVolume"]);
+    world.session.send_replace(None);
+    world.until("published", 1).await;
+    world.session.send_replace(Some("cut off".to_owned()));
+    world.show(vec![unpublish(&volume)]);
+    world.until_confirmed(&[unpublished(&volume)]).await;
+    world.until_gone(&volume).await;
+}

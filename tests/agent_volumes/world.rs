@@ -100,6 +100,8 @@ pub struct World {
     _unmounted: Unmounted,
     directory: TempDir,
     views: watch::Sender<Option<Arc<NodeView>>>,
+    /// Why there is no session.
+    pub session: watch::Sender<Option<String>>,
     pub control: Control,
 }
 
@@ -126,6 +128,7 @@ impl World {
             _unmounted: Unmounted(path),
             directory,
             views: watch::Sender::new(None),
+            session: watch::Sender::new(None),
             control: Control::default(),
         };
         world.start_agent();
@@ -150,12 +153,20 @@ impl World {
                 look_every: Duration::from_millis(100),
                 call: LONG,
                 long_call: LONG,
+                view_counts: Duration::ZERO,
             },
         };
         let (sender, csi) = watch::channel(None);
         let metrics = Metrics::new("test");
         let views = self.views.subscribe();
-        let running = run(settings, views, self.control.clone(), sender, metrics.clone());
+        let running = run(
+            settings,
+            views,
+            self.control.clone(),
+            sender,
+            self.session.subscribe(),
+            metrics.clone(),
+        );
         let mut task = JoinSet::new();
         task.spawn(running);
         self.agent = Some(Agent {

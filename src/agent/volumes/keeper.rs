@@ -15,7 +15,6 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use super::Settings;
 use super::files::{self, Files};
 use super::mounts::{At, Mounts};
 use super::operation::{After, Ended, Failure, Named, Operation, secrets, volume_on_node};
@@ -23,6 +22,7 @@ use super::paths::Paths;
 use super::plan::{CONFIRMED_FOR, Decision, Done, FOREIGN, GONE, Observed, Ready, Seen, Step, Wait, plan};
 use super::plugins::{self, Plugin, Session};
 use super::states::{self, State};
+use super::{SessionReceiver, Settings};
 use crate::agent::ViewReceiver;
 use crate::agent::confirm::Confirm;
 use crate::csi::Secrets;
@@ -41,6 +41,9 @@ pub(super) struct Keeper<C> {
     files: Files,
     control: C,
     csi: watch::Sender<Option<Vec<CsiNode>>>,
+    session: SessionReceiver,
+    /// When a session was last seen.
+    seen_open: Option<Instant>,
     metrics: Metrics,
     view: Option<Arc<NodeView>>,
     plugins: BTreeMap<String, Plugin>,
@@ -84,6 +87,7 @@ impl<C: Confirm> Keeper<C> {
         files: Files,
         control: C,
         csi: watch::Sender<Option<Vec<CsiNode>>>,
+        session: SessionReceiver,
         metrics: Metrics,
     ) -> Self {
         let names = || settings.plugins.iter().map(|plugin| plugin.name.clone());
@@ -108,6 +112,8 @@ impl<C: Confirm> Keeper<C> {
             files,
             control,
             csi,
+            session,
+            seen_open: None,
             metrics,
             view: None,
             sessions: 0,
@@ -303,9 +309,20 @@ impl<C: Confirm> Keeper<C> {
         }
     }
 
+    /// Whether the view is that of a session, or of one that ended a moment ago.
+    fn is_view_current(&mut self) -> bool {
+        let is_open = self.session.borrow().is_none();
+        if is_open {
+            self.seen_open = Some(Instant::now());
+        }
+        let counts = self.settings.times.view_counts;
+        is_open || self.seen_open.is_some_and(|at| at.elapsed() < counts)
+    }
+
     /// Plans the next step of one volume, and begins it.
     fn advance(&mut self, name: &str) {
         let key = name.to_owned();
+        let is_current = self.is_view_current();
         let (Some(view), Some(volume)) = (&self.view, self.volumes.get_mut(name)) else {
             return;
         };
@@ -357,6 +374,10 @@ impl<C: Confirm> Keeper<C> {
                     _ => State::Blocked,
                 };
                 blocked(name, volume, wait);
+            }
+            Decision::Do(Step::Stage | Step::Publish, _) if !is_current => {
+                volume.state = State::Blocked;
+                blocked(name, volume, no_session());
             }
             Decision::Do(_, GONE) if !volume.has_rested => {
                 volume.has_rested = true;
@@ -478,6 +499,13 @@ fn blocked(name: &str, volume: &mut Volume, why: Wait) {
         warn!(volume = name, "{reason}: {message}");
     }
     volume.problem = Some(why);
+}
+
+fn no_session() -> Wait {
+    Wait {
+        reason: "NoSession",
+        message: "there is no session, and the volume may be another node's by now".to_owned(),
+    }
 }
 
 fn just_confirmed() -> Wait {
