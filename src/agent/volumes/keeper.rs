@@ -388,35 +388,45 @@ impl<C: Confirm> Keeper<C> {
             }
             Decision::Do(step, because) => {
                 debug!(volume = name, because, "{step}");
-                volume.state = state_during(step, self.backoff.failures(&key) > 0);
-                let plugin = plugin.and_then(|plugin| {
-                    let session = plugin.state.as_ref().ok()?;
-                    let permits = match step {
-                        Step::Unpublish | Step::Unstage => &plugin.back,
-                        _ => &plugin.permits,
-                    };
-                    Some((session.clone(), permits.clone()))
-                });
-                let offers = session.map(|session| session.ready.offers).unwrap_or_default();
-                let operation = Operation {
-                    step,
-                    volume: volume_on_node(publication, &volume.paths, offers),
-                    // A confirmation may wait for long, and needs none.
-                    secrets: match step {
-                        Step::Stage | Step::Publish | Step::Expand { .. } => secrets(&publication.secrets),
-                        _ => Ok(Secrets::none()),
-                    },
-                    publication: volume.publication.clone(),
-                    driver: publication.plugin.clone(),
-                    paths: volume.paths.clone(),
-                    files: self.files.clone(),
-                    plugin,
-                    control: self.control.clone(),
-                };
-                self.running.insert(key);
-                self.operations.push(Box::pin(operation.run()));
+                self.begin(name, step);
             }
         }
+    }
+
+    /// Begins a step of one volume.
+    fn begin(&mut self, name: &str, step: Step) {
+        let key = name.to_owned();
+        let (Some(view), Some(volume)) = (&self.view, self.volumes.get_mut(name)) else {
+            return;
+        };
+        let publication = &view.publications[volume.at];
+        volume.state = state_during(step, self.backoff.failures(&key) > 0);
+        let plugin = self.plugins.get(&publication.plugin).and_then(|plugin| {
+            let session = plugin.state.as_ref().ok()?;
+            let permits = match step {
+                Step::Unpublish | Step::Unstage => &plugin.back,
+                _ => &plugin.permits,
+            };
+            Some((session.clone(), permits.clone()))
+        });
+        let offers = plugin.as_ref().map(|(session, _)| session.ready.offers);
+        let operation = Operation {
+            step,
+            volume: volume_on_node(publication, &volume.paths, offers.unwrap_or_default()),
+            // A confirmation may wait for long, and needs none.
+            secrets: match step {
+                Step::Stage | Step::Publish | Step::Expand { .. } => secrets(&publication.secrets),
+                _ => Ok(Secrets::none()),
+            },
+            publication: volume.publication.clone(),
+            driver: publication.plugin.clone(),
+            paths: volume.paths.clone(),
+            files: self.files.clone(),
+            plugin,
+            control: self.control.clone(),
+        };
+        self.running.insert(key);
+        self.operations.push(Box::pin(operation.run()));
     }
 
     fn take_ended(&mut self, ended: Ended) {
