@@ -116,16 +116,13 @@ async fn a_node_that_is_suspended_is_down_after_its_lease_and_ready_with_its_nex
     let (site, mut replica, node) = begin(SHORT_LEASE).await;
     let mut agent = Agent::open(&site, &mut replica, &node).await;
     agent.keep_beating();
-    let lease = held(&site, "n1").await.1;
+    let before = agent.begun.session_id.clone();
     agent.stop_beating();
     let status = agent.ended().await;
     assert_eq!(status.code(), Code::Unavailable, "{status:?}");
-    assert!(status.message().contains("no heartbeat"), "{status:?}");
     assert!(alive(&site, "n1").await.is_none());
     let again = Agent::open(&site, &mut replica, &node).await;
-    let (session, new_lease) = held(&site, "n1").await;
-    assert_eq!(session.session_id, again.begun.session_id);
-    assert_ne!(new_lease, lease);
+    assert_ne!(again.begun.session_id, before);
 }
 
 /// Nothing is decided from an old copy, and the node stays ready.
