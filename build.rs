@@ -55,10 +55,14 @@ const SECRET_BEARERS: [&str; 4] = [
 ];
 
 /// The messages of `proto/csi/v1/csi.proto` with a field `secrets`.
-const CSI_SECRET_BEARERS: [&str; 5] = [
+const CSI_SECRET_BEARERS: [&str; 9] = [
     "CreateVolumeRequest",
     "DeleteVolumeRequest",
     "ControllerPublishVolumeRequest",
     "ControllerUnpublishVolumeRequest",
     "ControllerExpandVolumeRequest",
+    "ValidateVolumeCapabilitiesRequest",
+    "NodeStageVolumeRequest",
+    "NodePublishVolumeRequest",
+    "NodeExpandVolumeRequest",
 ];

@@ -7,6 +7,9 @@
 // `cli::output::print` do not.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
+#[cfg(feature = "controller")]
+#[doc(hidden)]
+pub mod agent;
 #[doc(hidden)]
 pub mod causes;
 #[cfg(feature = "controller")]
@@ -46,6 +49,9 @@ pub mod kube;
 pub mod lines;
 #[doc(hidden)]
 pub mod metrics;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
+pub mod one_stream;
 pub mod prelude;
 #[doc(hidden)]
 pub mod release;

@@ -111,7 +111,7 @@ pub struct AlarmKind {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct State {
     /// Of a volume `creating`, `created`, `deleting`, `malformed`; of a certificate `pending`, `issued`, `failed`, `rotate`,
-    /// `malformed`
+    /// `malformed`; of a volume on a node `publishing`, `published`, `unpublishing`, `blocked`, `foreign`, `stray`
     pub state: &'static str,
 }
 
@@ -218,6 +218,14 @@ metrics! {
     node_certificates: Family<State, Gauge>,
     /// Certificates issued to nodes.
     node_certificates_issued: Counter,
+    /// Seconds until the certificate of this agent's node ends; 0 without one.
+    agent_certificate_seconds: Gauge<f64, AtomicU64>,
+    /// Certificates that this agent has received.
+    agent_certificates_received: Counter,
+    /// 1 while this agent has a session, which keeps its node ready, else 0.
+    agent_session: Gauge,
+    /// Sessions that this agent has opened.
+    agent_sessions_opened: Counter,
     /// Calls of the control API answered by this replica, by method and gRPC code.
     control_calls: Family<ControlCall, Counter>,
     /// TLS handshakes at the control port, by result.
@@ -236,6 +244,8 @@ metrics! {
     volume_queue_depth: Gauge,
     /// Volumes whose failed steps were tried again.
     volume_retries: Counter,
+    /// Volumes on this node by state, with the mounts that have no publication; counted by an agent.
+    agent_volumes: Family<State, Gauge>,
 }
 
 impl Metrics {

@@ -6,6 +6,8 @@
     reason = "a failed expectation fails the test, which is its purpose"
 )]
 
+mod agent;
+mod agent_volumes;
 mod control;
 mod csi;
 mod deallocation;

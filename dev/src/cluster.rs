@@ -1,6 +1,7 @@
 //! The processes of a development cluster: started in the order of their dependencies, and stopped in the reverse order.
 
 use std::collections::HashMap;
+use std::fs;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -9,11 +10,13 @@ use futures::future::join_all;
 use tokio::time::sleep;
 
 use super::Error;
+use super::agent::{self, Agent};
 use super::apiserver::{self, ApiServer};
 use super::csi_plugin::options;
 use super::csi_plugin::process::PluginProcess;
 use super::data_directory::DataDirectory;
 use super::etcd::{self, Etcd};
+use super::ports;
 use super::process::{Supervised, first_end};
 use super::replica::{self, Replica};
 use super::restartable::Restartable;
@@ -27,8 +30,13 @@ const ENDS_AT_ONCE: Duration = Duration::from_secs(10);
 /// The processes that run so far. Dropping it kills them; [`stop`](Self::stop) stops them in order.
 #[derive(Debug)]
 pub struct Cluster {
+    agents: Vec<Agent>,
     replicas: Vec<Replica>,
+    /// Where the replicas serve agents.
+    servers: Vec<String>,
     csi_plugin: Option<PluginProcess>,
+    /// On the node of each agent, where there is a CSI plugin.
+    node_plugins: Vec<PluginProcess>,
     apiserver: Option<ApiServer>,
     etcd: Option<Etcd>,
     // Dropped last: its files go after the processes that use them.
@@ -44,14 +52,19 @@ pub struct ReplicaSettings {
     pub count: usize,
     /// Flags added to the default ones.
     pub flags: Vec<String>,
+    /// The authorities by which they serve agents (`--ca-dir`); none: they serve none.
+    pub ca_dir: Option<PathBuf>,
 }
 
 impl Cluster {
     /// A cluster of which nothing runs yet.
     pub fn new(directory: DataDirectory) -> Self {
         Self {
+            agents: Vec::new(),
             replicas: Vec::new(),
+            servers: Vec::new(),
             csi_plugin: None,
+            node_plugins: Vec::new(),
             apiserver: None,
             etcd: None,
             directory,
@@ -61,6 +74,11 @@ impl Cluster {
     /// The directory of its files.
     pub fn directory(&self) -> &DataDirectory {
         &self.directory
+    }
+
+    /// The agents that were started.
+    pub fn agents(&self) -> &[Agent] {
+        &self.agents
     }
 
     /// The replicas that were started.
@@ -105,6 +123,29 @@ impl Cluster {
         Ok(self.csi_plugin.insert(plugin))
     }
 
+    /// Starts a CSI plugin for the node of each agent, with the volumes of the plugin of [`start_csi_plugin`](Self::start_csi_plugin).
+    pub async fn start_node_plugins(
+        &mut self,
+        binary: &Path,
+        driver: &str,
+        count: usize,
+    ) -> Result<(), Error> {
+        let directory = self.directory.path().join("csi");
+        for name in (1..=count).map(agent_name) {
+            let home = directory.join(&name);
+            fs::create_dir_all(&home).map_err(Error::write(&home))?;
+            let mut options = options::Options::in_directory(&home, driver);
+            options.backend = directory.join("volumes");
+            options.offers.controller = false;
+            options.node = Some(options::NodeOptions::new(&format!("csi-{name}")));
+            let plugin = self
+                .unless_one_ends(PluginProcess::start(binary, options))
+                .await?;
+            self.node_plugins.push(plugin);
+        }
+        Ok(())
+    }
+
     /// Starts the replicas `dev-1`, `dev-2`, …, without waiting until they are ready.
     pub fn start_replicas(
         &mut self,
@@ -114,15 +155,47 @@ impl Cluster {
     ) -> Result<(), Error> {
         let directory = self.directory.path().join("replicas");
         for number in 1..=settings.count {
+            let mut flags = settings.flags.clone();
+            if let Some(ca_dir) = &settings.ca_dir {
+                let server = format!("127.0.0.1:{}", ports::free_port()?);
+                flags.push(format!("--ca-dir={}", ca_dir.display()));
+                flags.push(format!("--control-listen={server}"));
+                self.servers.push(format!("https://{server}"));
+            }
             let options = replica::Options {
                 binary: settings.binary.clone(),
                 node_id: format!("dev-{number}"),
                 etcd_endpoints: etcd_endpoints.to_owned(),
                 kubeconfig: kubeconfig.clone(),
-                flags: settings.flags.clone(),
+                flags,
                 env: Vec::new(),
             };
             self.replicas.push(Replica::start(&directory, options)?);
+        }
+        Ok(())
+    }
+
+    /// Starts the agents `agent-1`, `agent-2`, …, which join with this token, without waiting until they are ready.
+    pub fn start_agents(
+        &mut self,
+        binary: &Path,
+        count: usize,
+        token: &Path,
+        driver: &str,
+    ) -> Result<(), Error> {
+        let directory = self.directory.path().join("agents");
+        for (index, name) in (1..=count).map(agent_name).enumerate() {
+            let plugin = self.node_plugins.get(index);
+            let flag = plugin.map(|plugin| format!("--csi-node={driver}={}", plugin.endpoint()));
+            let options = agent::Options {
+                binary: binary.to_owned(),
+                name,
+                servers: self.servers.clone(),
+                token_file: Some(token.to_owned()),
+                flags: flag.into_iter().collect(),
+                env: Vec::new(),
+            };
+            self.agents.push(Agent::start(&directory, options)?);
         }
         Ok(())
     }
@@ -140,22 +213,22 @@ impl Cluster {
     }
 
     /// Restarts each process that ends and is one of several of its kind, after a pause: meanwhile the others take over.
-    /// Calls `on_end` for each restart, and `on_departure` with the name of an etcd member that ended because it was removed
-    /// from its cluster; such a member is not restarted. Returns the first end that it cannot mend.
-    pub async fn keep_up(&mut self, on_end: impl Fn(&Error), on_departure: impl Fn(&str)) -> Error {
+    /// Calls `on_end` for each restart, and `on_departure` with kind and name of an etcd member or an agent that ended because it
+    /// was removed from its cluster; such a one is not restarted. Returns the first end that it cannot mend.
+    pub async fn keep_up(&mut self, on_end: impl Fn(&Error), on_departure: impl Fn(&str, &str)) -> Error {
         let mut started_again: HashMap<String, Instant> = HashMap::new();
         loop {
             let ended = first_end(self.processes()).await;
             let Error::Ended { name, .. } = &ended else {
                 return ended;
             };
-            match self.etcd.as_mut().map(Etcd::take_departed) {
-                Some(Err(error)) => return error,
-                Some(Ok(gone)) if !gone.is_empty() => {
-                    gone.iter().for_each(|name| on_departure(name));
+            match self.take_departed() {
+                Err(error) => return error,
+                Ok(gone) if !gone.is_empty() => {
+                    gone.iter().for_each(|(kind, name)| on_departure(kind, name));
                     continue;
                 }
-                Some(Ok(_)) | None => {}
+                Ok(_) => {}
             }
             let again = started_again.insert(name.clone(), Instant::now());
             let Some(server) = self.ended_among_others() else {
@@ -172,30 +245,50 @@ impl Cluster {
         }
     }
 
+    /// Drops the members of etcd and the agents that ended because they were removed; their kinds and names.
+    fn take_departed(&mut self) -> Result<Vec<(&'static str, String)>, Error> {
+        let members = self.etcd.as_mut().map_or(Ok(Vec::new()), Etcd::take_departed)?;
+        let mut gone: Vec<_> = members.into_iter().map(|name| ("etcd", name)).collect();
+        self.agents.retain_mut(|agent| {
+            let removed = agent.was_removed();
+            if removed {
+                gone.push(("agents", agent.name.clone()));
+            }
+            !removed
+        });
+        Ok(gone)
+    }
+
     /// The members of etcd.
     pub fn etcd_members(&self) -> &[etcd::Member] {
         self.etcd.as_ref().map_or(&[], |etcd| &etcd.members)
     }
 
     fn ended_among_others(&mut self) -> Option<&mut Restartable> {
+        let agents: Vec<&mut Restartable> = self.agents.iter_mut().map(|agent| &mut **agent).collect();
         let replicas = self.replicas.iter_mut().map(|replica| &mut **replica);
         let members = self.etcd.iter_mut().flat_map(|etcd| &mut etcd.members);
         let (replicas, members): (Vec<_>, Vec<_>) =
             (replicas.collect(), members.map(|member| &mut **member).collect());
-        let several = [replicas, members].into_iter().filter(|kind| kind.len() > 1);
+        let several = [agents, replicas, members]
+            .into_iter()
+            .filter(|kind| kind.len() > 1);
         several
             .flatten()
             .find_map(|server| server.has_ended().then_some(server))
     }
 
-    /// Stops the replicas, the CSI plugin, the kube-apiserver and etcd, in this order, so that none loses a server that it
+    /// Stops the agents, the replicas, the CSI plugin, the kube-apiserver and etcd, in this order, so that none loses a server that it
     /// uses. Then releases the directory. Continues after an error, and returns the first one.
     pub async fn stop(mut self) -> Result<(), Error> {
         let mut outcomes = Vec::new();
+        for stopped in join_all(self.agents.iter_mut().map(|agent| agent.stop())).await {
+            outcomes.push(stopped.map(|_| ()));
+        }
         for stopped in join_all(self.replicas.iter_mut().map(|replica| replica.stop())).await {
             outcomes.push(stopped.map(|_| ()));
         }
-        if let Some(plugin) = &mut self.csi_plugin {
+        for plugin in self.node_plugins.iter_mut().chain(&mut self.csi_plugin) {
             outcomes.push(plugin.stop().await.map(|_| ()));
         }
         if let Some(server) = &mut self.apiserver {
@@ -209,10 +302,21 @@ impl Cluster {
     }
 
     fn processes(&mut self) -> impl Iterator<Item = &mut Supervised> {
+        let agents = self.agents.iter_mut().filter_map(|agent| agent.process());
         let replicas = self.replicas.iter_mut().filter_map(|replica| replica.process());
-        let csi_plugin = self.csi_plugin.iter_mut().filter_map(PluginProcess::process);
+        let plugins = self.node_plugins.iter_mut().chain(&mut self.csi_plugin);
+        let csi_plugin = plugins.filter_map(PluginProcess::process);
         let apiserver = self.apiserver.iter_mut().filter_map(|server| server.process());
         let etcd = self.etcd.iter_mut().flat_map(Etcd::processes);
-        replicas.chain(csi_plugin).chain(apiserver).chain(etcd)
+        agents
+            .chain(replicas)
+            .chain(csi_plugin)
+            .chain(apiserver)
+            .chain(etcd)
     }
+}
+
+/// The name of an agent and of its node.
+fn agent_name(number: usize) -> String {
+    format!("agent-{number}")
 }

@@ -122,6 +122,14 @@ pub enum Error {
         /// The id of the process that uses it.
         holder: String,
     },
+    /// A command of quorate failed.
+    #[error("quorate {command} failed: {stderr}")]
+    Command {
+        /// Its first words.
+        command: String,
+        /// What it wrote to stderr.
+        stderr: String,
+    },
     /// No free port was found on 127.0.0.1.
     #[error("no free port on 127.0.0.1")]
     Ports(#[source] io::Error),

@@ -5,6 +5,7 @@
 //! launchers reach their servers over plain HTTP ([`http`]) instead of Quorate's layers for etcd and Kubernetes, since the
 //! tests test those layers against these servers.
 
+pub mod agent;
 pub mod apiserver;
 mod cache;
 pub mod cli;
@@ -14,6 +15,7 @@ pub mod data_directory;
 pub mod error;
 pub mod etcd;
 pub mod http;
+pub mod join;
 pub mod leader;
 pub mod observe;
 pub mod pki;

@@ -4,6 +4,7 @@ use quorate::etcd::election::candidates;
 use quorate::gate::status::{State, Status};
 use quorate::store::Store;
 
+use super::agent::Agent;
 use super::http;
 use super::replica::Replica;
 
@@ -40,7 +41,7 @@ pub struct Observed {
     pub resources: Option<Resources>,
     /// The value of the status key.
     pub status: Option<Status>,
-    /// Reasons why replicas are not ready, a line each.
+    /// Reasons why replicas and agents are not ready, a line each.
     pub not_ready: Vec<String>,
 }
 
@@ -48,15 +49,18 @@ pub struct Observed {
 pub struct Observer {
     store: Store,
     replicas: Vec<(String, u16)>,
+    agents: Vec<(String, u16)>,
 }
 
 impl Observer {
-    /// Observes these replicas, and their keys through this store.
-    pub fn new(store: Store, replicas: &[Replica]) -> Self {
+    /// Observes these replicas and agents, and the keys of the replicas through this store.
+    pub fn new(store: Store, replicas: &[Replica], agents: &[Agent]) -> Self {
         let address = |replica: &Replica| (replica.node_id.clone(), replica.port);
+        let of_agent = |agent: &Agent| (agent.name.clone(), agent.port);
         Self {
             store,
             replicas: replicas.iter().map(address).collect(),
+            agents: agents.iter().map(of_agent).collect(),
         }
     }
 
@@ -93,6 +97,11 @@ impl Observer {
                     .is_ok_and(|page| page.status == 200);
                 observed.resources = resources(*port).await;
             }
+        }
+        for (name, port) in &self.agents {
+            let reasons = readiness(*port, true).await;
+            let named = reasons.iter().map(|reason| format!("{name}: {reason}"));
+            observed.not_ready.extend(named);
         }
         if !confirmed {
             observed.leader = None;

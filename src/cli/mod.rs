@@ -11,6 +11,7 @@ use clap::{Parser, Subcommand};
 use crate::lines;
 
 pub mod accept;
+pub mod agent;
 pub mod bundle;
 pub mod ca;
 pub mod certificate;
@@ -55,6 +56,8 @@ pub struct Cli {
 pub enum Command {
     /// Run a replica of the controller
     Run(Box<run::RunArgs>),
+    /// Run the agent of a node
+    Agent(Box<agent::AgentArgs>),
     /// Run etcd, a kube-apiserver and the controller on this machine, to try things out
     #[command(disable_help_flag = true)]
     Dev {
@@ -122,6 +125,7 @@ pub enum Command {
 pub fn main() -> ExitCode {
     execute(async |Cli { etcd, command }: Cli| match command {
         Command::Run(args) => run::run(*args, &etcd).await,
+        Command::Agent(args) => agent::run(*args).await,
         Command::Dev { .. } => dev::run(),
         Command::WaitReady(args) => wait_ready::run(args, &etcd).await,
         Command::Status(args) => status::run(args, &etcd).await,

@@ -28,7 +28,7 @@ use crate::store::{Name, Store};
 
 mod flags;
 
-use flags::LogFormat;
+pub(super) use flags::LogFormat;
 pub use flags::RunArgs;
 
 /// A work runtime whose pulse stopped for this long hangs, and is not only busy: `/livez` fails.
@@ -41,7 +41,7 @@ const PULSE_LIMIT: Duration = Duration::from_secs(10);
 pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     // Everything that can be wrong with the command line or its files is found before anything is touched.
     let keys = etcd.keys()?;
-    let node = node_id(args.node_id.as_deref())?;
+    let node = own_name(args.node_id.as_deref(), "--node-id")?;
     let bundle = super::bundle::of_flag(args.bundle.as_deref())?;
     let mut signals = Signals::listen(&[TERMINATE, INTERRUPT, HANGUP])?;
     start_log(args.log_format);
@@ -196,9 +196,9 @@ async fn connect(config: Config, metrics: &Metrics, limit: Option<Duration>) -> 
 }
 
 /// The node id of this replica: the flag, else the name of the pod, else that of the host.
-fn node_id(given: Option<&str>) -> Result<Name, Failure> {
+pub(super) fn own_name(given: Option<&str>, flag: &'static str) -> Result<Name, Failure> {
     let (name, source) = match (given, std::env::var("POD_NAME"), std::env::var("HOSTNAME")) {
-        (Some(name), ..) => (name.to_owned(), "--node-id"),
+        (Some(name), ..) => (name.to_owned(), flag),
         (None, Ok(pod), _) if !pod.is_empty() => (pod, "POD_NAME"),
         (None, _, Ok(host)) if !host.is_empty() => (host.to_lowercase(), "HOSTNAME"),
         _ => {
@@ -210,11 +210,11 @@ fn node_id(given: Option<&str>) -> Result<Name, Failure> {
         }
     };
     name.parse().map_err(|error| {
-        Failure::usage(format!("{source}: {error}")).hint("name this replica with --node-id")
+        Failure::usage(format!("{source}: {error}")).hint(format_args!("give a name with {flag}"))
     })
 }
 
-fn start_log(format: LogFormat) {
+pub(super) fn start_log(format: LogFormat) {
     let levels = EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| EnvFilter::new(format!("info,{}", crate::kube::QUIET)));
     let log = tracing_subscriber::fmt()
@@ -253,17 +253,17 @@ fn probes(status: &ReplicaStatus) -> Probes {
                 checks: vec![registration, gate],
             }
         }),
-        leader: Box::new(move || LeaderReport {
+        leader: Some(Box::new(move || LeaderReport {
             leading: leader.leads(),
             leader: leader.leader(),
             is_last_known: leader.leader().is_some() && !leader.readiness.registered(),
             yields_to: leader.yields_to(),
             refused: leader.refused(),
-        }),
+        })),
     }
 }
 
-fn pulse_check(pulse: &Pulse) -> Check {
+pub(super) fn pulse_check(pulse: &Pulse) -> Check {
     let age = pulse.age();
     match age < PULSE_LIMIT {
         true => Check::passed("runtime"),
@@ -275,7 +275,7 @@ fn pulse_check(pulse: &Pulse) -> Check {
 }
 
 /// Cancels at the first signal, aborts at the second. Never returns.
-async fn cancel_then_abort(mut signals: Signals, stop: &CancellationToken) {
+pub(super) async fn cancel_then_abort(mut signals: Signals, stop: &CancellationToken) {
     let name = signals.next().await;
     info!("{name}: asked to stop");
     stop.cancel();

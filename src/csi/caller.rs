@@ -71,7 +71,7 @@ impl From<Duration> for Settings {
 
 /// Makes calls to one plugin, before and after its handshake.
 #[derive(Clone, Debug)]
-pub(super) struct Caller {
+pub struct Caller {
     /// The name that the plugin must have, and the label of the metrics.
     pub driver: Arc<str>,
     pub endpoint: Endpoint,

@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 
 use super::wire::controller_service_capability::Type as ControllerType;
 use super::wire::controller_service_capability::rpc::Type as Rpc;
+use super::wire::node_service_capability::Type as NodeType;
+use super::wire::node_service_capability::rpc::Type as NodeRpc;
 use super::wire::plugin_capability::Type as PluginType;
 use super::wire::plugin_capability::service::Type as Service;
 use super::wire::plugin_capability::volume_expansion::Type as Expansion;
-use super::wire::{ControllerServiceCapability, PluginCapability};
+use super::wire::{ControllerServiceCapability, NodeServiceCapability, PluginCapability};
 
 /// One thing that a plugin may offer. The specification has more; they change nothing here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -120,6 +122,50 @@ impl FromIterator<Capability> for Capabilities {
     }
 }
 
+/// What the Node service of a plugin offers in one session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeCapabilities {
+    /// STAGE_UNSTAGE_VOLUME: a volume is staged before it is published, and unstaged after it is unpublished.
+    pub stage: bool,
+    /// EXPAND_VOLUME: what is on a volume has to be expanded on the node.
+    pub expand: bool,
+    /// SINGLE_NODE_MULTI_WRITER: access modes tell one writer on a node from several.
+    pub exact_access_mode: bool,
+}
+
+impl NodeCapabilities {
+    /// The answer to NodeGetCapabilities. Unknown numbers are left out.
+    pub(super) fn of(answer: &[NodeServiceCapability]) -> Self {
+        let mut known = Self::default();
+        for one in answer {
+            let Some(NodeType::Rpc(rpc)) = one.r#type.as_ref() else {
+                continue;
+            };
+            match rpc.r#type() {
+                NodeRpc::StageUnstageVolume => known.stage = true,
+                NodeRpc::ExpandVolume => known.expand = true,
+                NodeRpc::SingleNodeMultiWriter => known.exact_access_mode = true,
+                NodeRpc::Unknown
+                | NodeRpc::GetVolumeStats
+                | NodeRpc::VolumeCondition
+                | NodeRpc::VolumeMountGroup => {}
+            }
+        }
+        known
+    }
+
+    /// The names in the specification of what is offered.
+    pub fn names(self) -> Vec<&'static str> {
+        let all = [
+            (self.stage, "STAGE_UNSTAGE_VOLUME"),
+            (self.expand, "EXPAND_VOLUME"),
+            (self.exact_access_mode, "SINGLE_NODE_MULTI_WRITER"),
+        ];
+        let offered = all.into_iter().filter(|(offered, _)| *offered);
+        offered.map(|(_, name)| name).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::wire::controller_service_capability::Rpc as RpcCapability;
@@ -162,5 +208,17 @@ mod tests {
             !both.offers(Capability::ExpandOffline),
             "what expands online does so offline, too"
         );
+    }
+
+    #[test]
+    fn a_node_offers_what_it_says_and_numbers_of_a_later_version_are_left_out() {
+        use super::super::wire::node_service_capability::Rpc as RpcOfNode;
+        let offers = |number: i32| NodeServiceCapability {
+            r#type: Some(NodeType::Rpc(RpcOfNode { r#type: number })),
+        };
+        let none = NodeServiceCapability { r#type: None };
+        let known = NodeCapabilities::of(&[offers(1), offers(2), offers(3), offers(99), none]);
+        assert_eq!(known.names(), ["STAGE_UNSTAGE_VOLUME", "EXPAND_VOLUME"]);
+        assert!(!known.exact_access_mode && NodeCapabilities::of(&[offers(5)]).exact_access_mode);
     }
 }

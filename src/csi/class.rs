@@ -31,6 +31,20 @@ pub enum Method {
     ListVolumes,
     /// Asks for how many bytes there is room.
     GetCapacity,
+    /// Asks what the plugin's Node service offers.
+    NodeGetCapabilities,
+    /// Asks for the plugin's id of the node and the place where the node is.
+    NodeGetInfo,
+    /// Prepares a volume on the node, once for all its uses there.
+    NodeStageVolume,
+    /// Undoes NodeStageVolume.
+    NodeUnstageVolume,
+    /// Makes a volume usable at a path of the node.
+    NodePublishVolume,
+    /// Undoes NodePublishVolume.
+    NodeUnpublishVolume,
+    /// Expands what is on a volume, such as its file system.
+    NodeExpandVolume,
 }
 
 impl Method {
@@ -55,6 +69,13 @@ impl Method {
             Self::ValidateVolumeCapabilities => "/csi.v1.Controller/ValidateVolumeCapabilities",
             Self::ListVolumes => "/csi.v1.Controller/ListVolumes",
             Self::GetCapacity => "/csi.v1.Controller/GetCapacity",
+            Self::NodeGetCapabilities => "/csi.v1.Node/NodeGetCapabilities",
+            Self::NodeGetInfo => "/csi.v1.Node/NodeGetInfo",
+            Self::NodeStageVolume => "/csi.v1.Node/NodeStageVolume",
+            Self::NodeUnstageVolume => "/csi.v1.Node/NodeUnstageVolume",
+            Self::NodePublishVolume => "/csi.v1.Node/NodePublishVolume",
+            Self::NodeUnpublishVolume => "/csi.v1.Node/NodeUnpublishVolume",
+            Self::NodeExpandVolume => "/csi.v1.Node/NodeExpandVolume",
         }
     }
 }
@@ -66,7 +87,9 @@ impl Method {
             Self::Probe
             | Self::GetPluginInfo
             | Self::GetPluginCapabilities
-            | Self::ControllerGetCapabilities => true,
+            | Self::ControllerGetCapabilities
+            | Self::NodeGetCapabilities
+            | Self::NodeGetInfo => true,
             Self::CreateVolume
             | Self::DeleteVolume
             | Self::ControllerPublishVolume
@@ -74,7 +97,12 @@ impl Method {
             | Self::ControllerExpandVolume
             | Self::ValidateVolumeCapabilities
             | Self::ListVolumes
-            | Self::GetCapacity => false,
+            | Self::GetCapacity
+            | Self::NodeStageVolume
+            | Self::NodeUnstageVolume
+            | Self::NodePublishVolume
+            | Self::NodeUnpublishVolume
+            | Self::NodeExpandVolume => false,
         }
     }
 }
@@ -131,13 +159,8 @@ pub fn classify(method: Method, code: Code) -> Class {
         ) => Retry,
 
         // A refused handshake is repeated while a session is wanted: the plugin may be replaced by one that answers.
-        (M::Probe | M::GetPluginInfo | M::GetPluginCapabilities | M::ControllerGetCapabilities, code) => {
-            if code == Code::Aborted {
-                Retry
-            } else {
-                RetrySlowly
-            }
-        }
+        (method, Code::Aborted) if method.is_of_handshake() => Retry,
+        (method, _) if method.is_of_handshake() => RetrySlowly,
 
         // The request is wrong, or the plugin does not offer the call. Neither changes by itself.
         (_, Code::InvalidArgument | Code::Unimplemented) => Final,
@@ -149,19 +172,29 @@ pub fn classify(method: Method, code: Code) -> Class {
         (_, Code::NotFound) => RetrySlowly,
 
         // A volume of this name with other properties; or the volume is published there in another way.
-        (M::CreateVolume | M::ControllerPublishVolume, Code::AlreadyExists) => Final,
+        (
+            M::CreateVolume | M::ControllerPublishVolume | M::NodeStageVolume | M::NodePublishVolume,
+            Code::AlreadyExists,
+        ) => Final,
         (_, Code::AlreadyExists) => RetrySlowly,
 
         // Permissions and credentials may be mended at the backend, which is not seen here.
         (_, Code::PermissionDenied | Code::Unauthenticated) => RetrySlowly,
 
         // The node has as many volumes as it can have.
-        (M::ControllerPublishVolume, Code::ResourceExhausted) => WaitForOther,
+        (M::ControllerPublishVolume | M::NodeStageVolume | M::NodePublishVolume, Code::ResourceExhausted) => {
+            WaitForOther
+        }
         (_, Code::ResourceExhausted) => RetrySlowly,
 
-        // The volume is in use, or published to another node, or expanded only while it is published nowhere.
+        // The volume is in use, or published to another node, or not staged, or expanded only while it is published nowhere.
         (
-            M::DeleteVolume | M::ControllerPublishVolume | M::ControllerExpandVolume,
+            M::DeleteVolume
+            | M::ControllerPublishVolume
+            | M::ControllerExpandVolume
+            | M::NodeStageVolume
+            | M::NodePublishVolume
+            | M::NodeExpandVolume,
             Code::FailedPrecondition,
         ) => WaitForOther,
         (_, Code::FailedPrecondition) => RetrySlowly,
@@ -171,7 +204,15 @@ pub fn classify(method: Method, code: Code) -> Class {
         (_, Code::Aborted) => InProgress,
 
         // The capacity is out of the plugin's range.
-        (M::CreateVolume | M::ControllerPublishVolume | M::ControllerExpandVolume, Code::OutOfRange) => Final,
+        (
+            M::CreateVolume
+            | M::ControllerPublishVolume
+            | M::ControllerExpandVolume
+            | M::NodeStageVolume
+            | M::NodePublishVolume
+            | M::NodeExpandVolume,
+            Code::OutOfRange,
+        ) => Final,
         // Detaching and deleting must succeed in the end.
         (_, Code::OutOfRange) => RetrySlowly,
 
@@ -213,7 +254,7 @@ pub fn effect(method: Method, code: Code) -> Effect {
 #[cfg(test)]
 impl Method {
     /// Every call, in the order of [`Method`].
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::Probe,
         Self::GetPluginInfo,
         Self::GetPluginCapabilities,
@@ -226,6 +267,13 @@ impl Method {
         Self::ValidateVolumeCapabilities,
         Self::ListVolumes,
         Self::GetCapacity,
+        Self::NodeGetCapabilities,
+        Self::NodeGetInfo,
+        Self::NodeStageVolume,
+        Self::NodeUnstageVolume,
+        Self::NodePublishVolume,
+        Self::NodeUnpublishVolume,
+        Self::NodeExpandVolume,
     ];
 }
 
@@ -234,8 +282,9 @@ mod tests {
     use super::*;
     use crate::grpc_code;
 
-    /// A row a code, by number. The columns are the calls about volumes (validation and room with unpublication), then the list, then the handshake. D done, R retry,
-    /// S slowly, P in progress, W wait for another, F final.
+    /// A row a code, by number. The columns are the calls about volumes (validation and room with unpublication, the calls on a node
+    /// with those of the controller that they resemble), then the list, then the handshake. D done, R retry, S slowly, P in progress,
+    /// W wait for another, F final.
     const TABLE: [(&str, &str); 17] = [
         //                    create delete publish unpublish expand | list | handshake
         ("OK", "DDDDD D D"),
@@ -274,19 +323,27 @@ mod tests {
         let columns: [&[Method]; 7] = [
             &[Method::CreateVolume],
             &[Method::DeleteVolume],
-            &[Method::ControllerPublishVolume],
+            &[
+                Method::ControllerPublishVolume,
+                Method::NodeStageVolume,
+                Method::NodePublishVolume,
+            ],
             &[
                 Method::ControllerUnpublishVolume,
                 Method::ValidateVolumeCapabilities,
                 Method::GetCapacity,
+                Method::NodeUnstageVolume,
+                Method::NodeUnpublishVolume,
             ],
-            &[Method::ControllerExpandVolume],
+            &[Method::ControllerExpandVolume, Method::NodeExpandVolume],
             &[Method::ListVolumes],
             &[
                 Method::Probe,
                 Method::GetPluginInfo,
                 Method::GetPluginCapabilities,
                 Method::ControllerGetCapabilities,
+                Method::NodeGetCapabilities,
+                Method::NodeGetInfo,
             ],
         ];
         let mut checked = 0;

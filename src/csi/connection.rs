@@ -1,56 +1,26 @@
-//! One connection to a plugin, made once.
-//!
-//! tonic's channel silently connects again whenever its connection has ended: a call could then reach a plugin that was
-//! restarted, and that offers something else than the one that made the handshake. The channel here is given one stream and
-//! never another. A call after the end of the stream fails without being sent.
+//! One connection to a plugin, made once: a session with a plugin never connects again.
 
-use std::future::{Ready, ready};
-use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::Uri;
-use hyper_util::rt::TokioIo;
-use rustix::net::sockopt;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
-use tokio_util::sync::{CancellationToken, DropGuard};
-use tonic::codegen::Service;
-use tonic::transport::{Channel, Endpoint as Target};
+use tokio::net::UnixStream;
+use tonic::transport::Endpoint as Target;
 
 use super::endpoint::Endpoint;
 use super::tls::Tls;
 use crate::causes;
+use crate::one_stream::{self, Connection};
 
 /// The limit from the first packet to the end of the TLS handshake. A plugin is on this machine or in this cluster.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
-/// A peer that vanished silently is noticed after about 25 s: silence, then three probes. The kernel sends them, not
-/// HTTP/2 pings: servers of Go's gRPC hang up on a client that pings more often than every five minutes.
-const SILENCE: Duration = Duration::from_secs(10);
-const PROBE_INTERVAL: Duration = Duration::from_secs(5);
-const PROBES: u32 = 3;
-const UNHEARD_MILLIS: u32 = 25_000;
-
 /// The host in a request over a unix socket: a request has to name one.
 const HERE: &str = "http://localhost";
 
-/// A channel over one stream.
-#[derive(Clone, Debug)]
-pub(super) struct Connection {
-    pub channel: Channel,
-    /// Cancelled when either side closes the stream.
-    pub ended: CancellationToken,
-}
-
-impl Connection {
-    /// Connects. The error is a sentence for people.
-    pub async fn open(endpoint: &Endpoint, tls: &Tls) -> Result<Self, String> {
-        match tokio::time::timeout(CONNECT_LIMIT, connect(endpoint, tls)).await {
-            Ok(result) => result,
-            Err(_) => Err(format!("no connection within {CONNECT_LIMIT:?}")),
-        }
+/// Connects to a plugin. The error is a sentence for people.
+pub(super) async fn open(endpoint: &Endpoint, tls: &Tls) -> Result<Connection, String> {
+    match tokio::time::timeout(CONNECT_LIMIT, connect(endpoint, tls)).await {
+        Ok(result) => result,
+        Err(_) => Err(format!("no connection within {CONNECT_LIMIT:?}")),
     }
 }
 
@@ -60,10 +30,14 @@ async fn connect(endpoint: &Endpoint, tls: &Tls) -> Result<Connection, String> {
             let stream = UnixStream::connect(path)
                 .await
                 .map_err(|error| error.to_string())?;
-            over(Target::from_static(HERE), stream).await
+            Connection::over(Target::from_static(HERE), stream).await
         }
         Endpoint::Tcp(uri) => {
-            let stream = dial(uri).await.map_err(|error| error.to_string())?;
+            // An endpoint has a host and a port, or it would not have been made.
+            let authority = uri.authority().map_or("", |authority| authority.as_str());
+            let stream = one_stream::dial(authority)
+                .await
+                .map_err(|error| error.to_string())?;
             let target = Target::from(uri.clone());
             let target = if uri.scheme_str() == Some("https") {
                 target
@@ -72,117 +46,7 @@ async fn connect(endpoint: &Endpoint, tls: &Tls) -> Result<Connection, String> {
             } else {
                 target
             };
-            over(target, stream).await
+            Connection::over(target, stream).await
         }
-    }
-}
-
-async fn dial(uri: &Uri) -> io::Result<TcpStream> {
-    // An endpoint has a host and a port, or it would not have been made.
-    let authority = uri.authority().map_or("", |authority| authority.as_str());
-    let stream = TcpStream::connect(authority).await?;
-    stream.set_nodelay(true)?;
-    sockopt::set_socket_keepalive(&stream, true)?;
-    sockopt::set_tcp_keepidle(&stream, SILENCE)?;
-    sockopt::set_tcp_keepintvl(&stream, PROBE_INTERVAL)?;
-    sockopt::set_tcp_keepcnt(&stream, PROBES)?;
-    // Probes are sent only in silence. An unacknowledged request is no silence, and the kernel would repeat it for a quarter
-    // of an hour.
-    sockopt::set_tcp_user_timeout(&stream, UNHEARD_MILLIS)?;
-    Ok(stream)
-}
-
-async fn over<S>(target: Target, stream: S) -> Result<Connection, String>
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
-    let ended = CancellationToken::new();
-    let watched = Watched {
-        stream,
-        _ended: ended.clone().drop_guard(),
-    };
-    let channel = target
-        .connect_with_connector(Once(Some(TokioIo::new(watched))))
-        .await
-        .map_err(|error| causes::chain(&error))?;
-    Ok(Connection { channel, ended })
-}
-
-/// A connector that has one stream.
-struct Once<S>(Option<S>);
-
-/// The connector has no stream left.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the connection to the plugin has ended")]
-struct Ended;
-
-impl<S> Service<Uri> for Once<S> {
-    type Response = S;
-    type Error = Ended;
-    type Future = Ready<Result<S, Ended>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Ended>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: Uri) -> Self::Future {
-        ready(self.0.take().ok_or(Ended))
-    }
-}
-
-/// A stream that reports its end: tonic drops it when either side has closed it.
-struct Watched<S> {
-    stream: S,
-    _ended: DropGuard,
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_read(cx, buf)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(cx, buf)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Both ways: in silence, and with an unacknowledged request.
-    #[tokio::test]
-    async fn a_peer_that_vanishes_is_noticed_after_the_same_time_in_silence_and_in_a_call() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let uri = format!("http://{}", listener.local_addr().unwrap());
-        let stream = dial(&uri.parse().unwrap()).await.unwrap();
-        let unheard = sockopt::tcp_user_timeout(&stream).unwrap();
-        assert_eq!(
-            u128::from(unheard),
-            (SILENCE + PROBE_INTERVAL * PROBES).as_millis()
-        );
-        assert!(sockopt::socket_keepalive(&stream).unwrap());
     }
 }

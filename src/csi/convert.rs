@@ -1,7 +1,7 @@
 //! Conversion of the answers on the wire. What the specification forbids ends here.
 
-use super::id::{CsiNodeId, VolumeId};
-use super::request::{CreatedVolume, ListedVolume};
+use super::id::{CsiNodeId, Empty, VolumeId};
+use super::request::{CreatedVolume, ListedVolume, NodeInfo};
 use super::wire;
 
 /// 0, for unknown, if the plugin answers a negative number.
@@ -39,9 +39,28 @@ pub(super) fn available(answer: &wire::GetCapacityResponse) -> i64 {
     largest.map_or(available, |largest| available.min(largest))
 }
 
+/// The node in an answer. An error if its id is empty, which the specification does not allow (INV-6).
+pub(super) fn node_info(answer: wire::NodeGetInfoResponse) -> Result<NodeInfo, Empty> {
+    Ok(NodeInfo {
+        id: CsiNodeId::new(answer.node_id)?,
+        topology: answer.accessible_topology.unwrap_or_default().segments,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_without_an_id_is_none() {
+        let answer = |id: &str| wire::NodeGetInfoResponse {
+            node_id: id.to_owned(),
+            ..wire::NodeGetInfoResponse::default()
+        };
+        assert!(node_info(answer("")).is_err());
+        let known = node_info(answer("n1")).unwrap();
+        assert_eq!((known.id.as_str(), known.topology.len()), ("n1", 0));
+    }
 
     #[test]
     fn a_capacity_that_cannot_be_is_unknown() {

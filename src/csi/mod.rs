@@ -1,11 +1,12 @@
-//! CSI controller plugins: connections, capabilities, and the calls about volumes.
+//! CSI plugins: connections, capabilities, and the calls about volumes, of the controller and on a node.
 //!
-//! The only module that names clients of tonic. It is independent of what is stored where: a caller gets a [`Plugin`] from
+//! It is independent of what is stored where: a caller gets a [`Plugin`] from
 //! [`Plugins`], a [`Session`] from the plugin, and makes plain requests in the session.
 //!
 //! - A **session** is one connection after its handshake: the plugin is ready, and its name and capabilities are known. It
 //!   ends with its connection and never connects again; the next session begins with a handshake. So a plugin that was
-//!   restarted with other capabilities is never called on the old ones.
+//!   restarted with other capabilities is never called on the old ones. A [`Session`] is with the Controller service of a
+//!   plugin, a [`NodeSession`] with the Node service of one on this machine.
 //! - **What follows** from an answer is in one table, [`class`].
 //! - Secret values have their own type ([`Secrets`]), and no message of a plugin leaves this module with one in it.
 //! - An empty node id cannot be expressed ([`CsiNodeId`], INV-6).
@@ -22,6 +23,8 @@ mod endpoint;
 mod error;
 mod handshake;
 mod id;
+mod link;
+mod node_session;
 mod plugin;
 mod request;
 mod secret;
@@ -29,15 +32,16 @@ mod session;
 mod tls;
 
 pub use caller::{Limits, Settings};
-pub use capabilities::{Capabilities, Capability};
+pub use capabilities::{Capabilities, Capability, NodeCapabilities};
 pub use class::{Class, Effect, Method};
 pub use endpoint::{Endpoint, EndpointError};
 pub use error::{CallError, NotReady};
 pub use id::{CsiNodeId, Empty, VolumeId, VolumeName};
+pub use node_session::NodeSession;
 pub use plugin::{Plugin, Plugins};
 pub use request::{
-    Context, CreateVolume, CreatedVolume, ExpandVolume, ExpandedVolume, ListedVolume, PublishVolume,
-    Segments, ValidateVolume,
+    Context, CreateVolume, CreatedVolume, ExpandVolume, ExpandedVolume, ListedVolume, NodeInfo,
+    PublishVolume, Segments, ValidateVolume, VolumeOnNode,
 };
 pub use secret::{SecretValue, Secrets};
 pub use session::Session;

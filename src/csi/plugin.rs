@@ -10,6 +10,8 @@ use tracing::{debug, info};
 use super::caller::{Caller, Settings};
 use super::endpoint::Endpoint;
 use super::error::NotReady;
+use super::link::Opened;
+use super::node_session::NodeSession;
 use super::session::Session;
 use crate::metrics::Metrics;
 use crate::retry::Delays;
@@ -23,20 +25,27 @@ const MOST_DELAY: Duration = Duration::from_secs(10);
 /// failed (INV-9).
 const STEADY: Duration = Duration::from_secs(1);
 
-/// A plugin at one endpoint. Cheap to clone; all clones share one session.
-#[derive(Clone, Debug)]
-pub struct Plugin(Arc<Shared>);
-
+/// A plugin at one endpoint: its Controller service, or with [`NodeSession`] its Node service. Cheap to clone; all clones share
+/// one session.
 #[derive(Debug)]
-struct Shared {
-    caller: Caller,
-    /// Locked during a handshake, so that other callers wait for its outcome instead of making their own.
-    state: tokio::sync::Mutex<State>,
+pub struct Plugin<S = Session>(Arc<Shared<S>>);
+
+impl<S> Clone for Plugin<S> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
 }
 
 #[derive(Debug)]
-struct State {
-    session: Option<Arc<Session>>,
+struct Shared<S> {
+    caller: Caller,
+    /// Locked during a handshake, so that other callers wait for its outcome instead of making their own.
+    state: tokio::sync::Mutex<State<S>>,
+}
+
+#[derive(Debug)]
+struct State<S> {
+    session: Option<Arc<S>>,
     /// When the session began.
     began: Instant,
     /// Whether the session before ended at once.
@@ -47,13 +56,31 @@ struct State {
 }
 
 impl Plugin {
-    /// A plugin without a connection.
+    /// The Controller service of a plugin, without a connection.
     pub fn new(driver: &str, endpoint: Endpoint, settings: impl Into<Settings>, metrics: Metrics) -> Self {
+        Self::unconnected(driver, endpoint, settings.into(), metrics)
+    }
+}
+
+impl Plugin<NodeSession> {
+    /// The Node service of a plugin, without a connection.
+    pub fn on_node(
+        driver: &str,
+        endpoint: Endpoint,
+        settings: impl Into<Settings>,
+        metrics: Metrics,
+    ) -> Self {
+        Self::unconnected(driver, endpoint, settings.into(), metrics)
+    }
+}
+
+impl<S: Opened> Plugin<S> {
+    fn unconnected(driver: &str, endpoint: Endpoint, settings: Settings, metrics: Metrics) -> Self {
         Self(Arc::new(Shared {
             caller: Caller {
                 driver: driver.into(),
                 endpoint,
-                settings: settings.into(),
+                settings,
                 metrics,
             },
             state: tokio::sync::Mutex::new(State {
@@ -73,7 +100,7 @@ impl Plugin {
     ///
     /// # Errors
     /// [`NotReady`]: the plugin cannot be called now.
-    pub async fn session(&self) -> Result<Arc<Session>, NotReady> {
+    pub async fn session(&self) -> Result<Arc<S>, NotReady> {
         let mut state = self.0.state.lock().await;
         let Caller { driver, endpoint, .. } = &self.0.caller;
         if let Some(session) = &state.session {
@@ -94,10 +121,9 @@ impl Plugin {
         {
             return Err(error.clone());
         }
-        match Session::open(self.0.caller.clone()).await {
+        match S::open(self.0.caller.clone()).await {
             Ok(session) => {
-                let capabilities: Vec<_> = session.capabilities().iter().map(|one| one.name()).collect();
-                let version = session.version();
+                let (version, capabilities) = (session.version(), session.offered());
                 info!(%driver, %endpoint, version, ?capabilities, "the CSI plugin is ready");
                 let session = Arc::new(session);
                 state.session = Some(session.clone());
@@ -120,7 +146,7 @@ impl Plugin {
     }
 }
 
-impl State {
+impl<S> State<S> {
     /// A connection ended after `lasted`. Returns the delay before the next one, if there is any.
     fn ended_after(&mut self, lasted: Duration) -> Option<Duration> {
         if lasted >= STEADY {

@@ -2,6 +2,7 @@
 //! cannot be empty, and secrets, are not.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use super::id::{CsiNodeId, VolumeId, VolumeName};
 use super::wire::{CapacityRange, TopologyRequirement, VolumeCapability};
@@ -97,4 +98,32 @@ pub struct ListedVolume {
     /// The nodes that it is published to, some of them perhaps by others. Meaningless unless the plugin offers
     /// [`ListPublishedNodes`](super::Capability::ListPublishedNodes).
     pub published_to: Vec<CsiNodeId>,
+}
+
+/// The node that a plugin runs on, as the plugin names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeInfo {
+    /// The plugin's id of the node.
+    pub id: CsiNodeId,
+    /// The place where the node is; empty if the plugin has none.
+    pub topology: Segments,
+}
+
+/// A volume on a node: what its calls there have in common.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VolumeOnNode {
+    /// The plugin's id of the volume.
+    pub volume: VolumeId,
+    /// How the volume is used.
+    pub capability: VolumeCapability,
+    /// Whether the node only reads.
+    pub read_only: bool,
+    /// The context that the plugin gave with the volume.
+    pub volume_context: Context,
+    /// The context that the plugin gave with the publication.
+    pub publish_context: Context,
+    /// Where it is staged, if the plugin stages volumes. An absolute path; the caller makes the directory.
+    pub staging: PathBuf,
+    /// Where it is published. An absolute path; the caller makes its parent, and the plugin the rest.
+    pub target: PathBuf,
 }

@@ -1,17 +1,17 @@
 //! One connection to a plugin whose handshake is done, and the calls on it.
 
+use tonic::Code;
 use tonic::transport::Channel;
-use tonic::{Code, Response, Status};
 
 use super::caller::Caller;
 use super::capabilities::{Capabilities, Capability};
-use super::class::{Class, Method};
-use super::connection::Connection;
+use super::class::Method;
 use super::convert;
 use super::endpoint::Endpoint;
 use super::error::{CallError, NotReady, presentable};
-use super::handshake::{self, Identity};
+use super::handshake;
 use super::id::{CsiNodeId, VolumeId};
+use super::link::{Link, Opened, done_or};
 use super::request::{
     Context, CreateVolume, CreatedVolume, ExpandVolume, ExpandedVolume, ListedVolume, PublishVolume,
     ValidateVolume,
@@ -19,7 +19,6 @@ use super::request::{
 use super::secret::Secrets;
 use super::wire;
 use super::wire::controller_client::ControllerClient;
-use super::wire::identity_client::IdentityClient;
 
 /// Volumes asked for in one page of a list.
 const PAGE: i32 = 500;
@@ -31,38 +30,35 @@ const MOST_PAGES: u32 = 10_000;
 /// The largest answer accepted, in bytes: a page of volumes with large contexts.
 const LARGEST_ANSWER: usize = 16 << 20;
 
-/// A connection after its handshake. It never connects again: a call reaches the process whose
+/// A connection to the Controller service after its handshake. It never connects again: a call reaches the process whose
 /// [`capabilities`](Self::capabilities) these are, or fails with `Unavailable`.
 #[derive(Debug)]
 pub struct Session {
-    caller: Caller,
-    connection: Connection,
+    link: Link,
     capabilities: Capabilities,
-    identity: Identity,
 }
 
-/// Why a call of an ended session fails.
-const ENDED: &str = "the session has ended";
-
-impl Session {
-    /// Connects, and makes the handshake: the plugin is ready, it is the right driver, and its capabilities are known.
-    /// Dropping the future leaves nothing behind.
-    pub(super) async fn open(caller: Caller) -> Result<Self, NotReady> {
-        let connection = Connection::open(&caller.endpoint, &caller.settings.tls)
-            .await
-            .map_err(|message| NotReady::Unreachable {
-                endpoint: caller.endpoint.clone(),
-                message,
-            })?;
-        let (identity, capabilities) = handshake::make(&caller, &connection).await?;
-        Ok(Self {
-            caller,
-            connection,
-            capabilities,
-            identity,
-        })
+impl Opened for Session {
+    async fn open(caller: Caller) -> Result<Self, NotReady> {
+        let link = Link::open(caller).await?;
+        let capabilities = handshake::capabilities(&link.caller, &link.connection).await?;
+        Ok(Self { link, capabilities })
     }
 
+    fn has_ended(&self) -> bool {
+        self.link.has_ended()
+    }
+
+    fn version(&self) -> &str {
+        &self.link.identity.version
+    }
+
+    fn offered(&self) -> Vec<&'static str> {
+        self.capabilities.iter().map(Capability::name).collect()
+    }
+}
+
+impl Session {
     /// What the plugin offers.
     pub fn capabilities(&self) -> &Capabilities {
         &self.capabilities
@@ -75,34 +71,28 @@ impl Session {
 
     /// The vendor's version of the plugin.
     pub fn version(&self) -> &str {
-        &self.identity.version
+        &self.link.identity.version
     }
 
     /// The endpoint of the plugin.
     pub fn endpoint(&self) -> &Endpoint {
-        &self.caller.endpoint
+        self.link.endpoint()
     }
 
     /// The identity of the plugin's backend, as the plugin reports it; empty if it reports none.
     pub fn backend(&self) -> &str {
-        &self.identity.backend
+        &self.link.identity.backend
     }
 
     /// Whether the connection has ended. Every further call then fails.
     pub fn has_ended(&self) -> bool {
-        self.connection.ended.is_cancelled()
+        self.link.has_ended()
     }
 
     /// Asks the plugin whether it still answers, within the limit of a handshake. Without an answer, the session ends: every
     /// further call fails, and the next session begins with a handshake.
     pub async fn probe(&self) {
-        let request = self.caller.request(Method::Probe, wire::ProbeRequest {});
-        let mut identity = IdentityClient::new(self.connection.channel.clone());
-        let answer = identity.probe(request);
-        let answer = self.caller.call(Method::Probe, &Secrets::none(), answer).await;
-        if answer.is_err_and(|error| error.code == Code::DeadlineExceeded) {
-            self.connection.ended.cancel();
-        }
+        self.link.probe().await;
     }
 
     /// Creates a volume, or finds the one that an earlier call created under the same name.
@@ -122,7 +112,7 @@ impl Session {
                         VOLUME_ACCESSIBILITY_CONSTRAINTS";
             return Err(CallError::new(method, Code::InvalidArgument, text));
         }
-        let request = self.caller.request(
+        let request = self.link.caller.request(
             method,
             wire::CreateVolumeRequest {
                 name: create.name.as_str().to_owned(),
@@ -134,7 +124,7 @@ impl Session {
             },
         );
         let answer = controller.create_volume(request);
-        let answer = self.call(method, secrets, answer).await?;
+        let answer = self.link.call(method, secrets, answer).await?;
         convert::created(answer.volume).ok_or_else(|| {
             CallError::new(
                 method,
@@ -150,7 +140,8 @@ impl Session {
     /// # Errors
     /// [`CallError`]; without a call where the plugin does not offer to tell it.
     pub async fn capacity_for(&self, create: &CreateVolume) -> Result<i64, CallError> {
-        self.caller
+        self.link
+            .caller
             .limit(Method::GetCapacity, self.most_capacity(create))
             .await
     }
@@ -166,7 +157,7 @@ impl Session {
         let required = create.capacity.map_or(0, |range| range.required_bytes);
         let mut most = 0;
         for place in places {
-            let request = self.caller.request(
+            let request = self.link.caller.request(
                 method,
                 wire::GetCapacityRequest {
                     volume_capabilities: vec![create.capability.clone()],
@@ -175,7 +166,7 @@ impl Session {
                 },
             );
             let answer = controller.get_capacity(request);
-            let answer = self.call(method, &Secrets::none(), answer).await?;
+            let answer = self.link.call(method, &Secrets::none(), answer).await?;
             most = most.max(convert::available(&answer));
             if most >= required {
                 break;
@@ -191,7 +182,7 @@ impl Session {
     pub async fn delete_volume(&self, volume: &VolumeId, secrets: &Secrets) -> Result<(), CallError> {
         let method = Method::DeleteVolume;
         let mut controller = self.controller(method, Capability::CreateDeleteVolume)?;
-        let request = self.caller.request(
+        let request = self.link.caller.request(
             method,
             wire::DeleteVolumeRequest {
                 volume_id: volume.as_str().to_owned(),
@@ -199,7 +190,7 @@ impl Session {
             },
         );
         let answer = controller.delete_volume(request);
-        let answer = self.call(method, secrets, answer).await;
+        let answer = self.link.call(method, secrets, answer).await;
         done_or(answer)
     }
 
@@ -214,7 +205,7 @@ impl Session {
     ) -> Result<(), CallError> {
         let method = Method::ValidateVolumeCapabilities;
         let mut controller = self.controller(method, Capability::ControllerService)?;
-        let request = self.caller.request(
+        let request = self.link.caller.request(
             method,
             wire::ValidateVolumeCapabilitiesRequest {
                 volume_id: validate.volume.as_str().to_owned(),
@@ -225,7 +216,7 @@ impl Session {
             },
         );
         let answer = controller.validate_volume_capabilities(request);
-        let answer = self.call(method, secrets, answer).await?;
+        let answer = self.link.call(method, secrets, answer).await?;
         match answer.confirmed {
             Some(_) => Ok(()),
             None => {
@@ -247,7 +238,7 @@ impl Session {
     ) -> Result<Context, CallError> {
         let method = Method::ControllerPublishVolume;
         let mut controller = self.controller(method, Capability::PublishUnpublishVolume)?;
-        let request = self.caller.request(
+        let request = self.link.caller.request(
             method,
             wire::ControllerPublishVolumeRequest {
                 volume_id: publish.volume.as_str().to_owned(),
@@ -259,7 +250,7 @@ impl Session {
             },
         );
         let answer = controller.controller_publish_volume(request);
-        let answer = self.call(method, secrets, answer).await?;
+        let answer = self.link.call(method, secrets, answer).await?;
         Ok(answer.publish_context)
     }
 
@@ -275,7 +266,7 @@ impl Session {
     ) -> Result<(), CallError> {
         let method = Method::ControllerUnpublishVolume;
         let mut controller = self.controller(method, Capability::PublishUnpublishVolume)?;
-        let request = self.caller.request(
+        let request = self.link.caller.request(
             method,
             wire::ControllerUnpublishVolumeRequest {
                 volume_id: volume.as_str().to_owned(),
@@ -284,7 +275,7 @@ impl Session {
             },
         );
         let answer = controller.controller_unpublish_volume(request);
-        let answer = self.call(method, secrets, answer).await;
+        let answer = self.link.call(method, secrets, answer).await;
         done_or(answer)
     }
 
@@ -299,7 +290,7 @@ impl Session {
     ) -> Result<ExpandedVolume, CallError> {
         let method = Method::ControllerExpandVolume;
         let mut controller = self.controller(method, Capability::ExpandVolume)?;
-        let request = self.caller.request(
+        let request = self.link.caller.request(
             method,
             wire::ControllerExpandVolumeRequest {
                 volume_id: expand.volume.as_str().to_owned(),
@@ -309,7 +300,7 @@ impl Session {
             },
         );
         let answer = controller.controller_expand_volume(request);
-        let answer = self.call(method, secrets, answer).await?;
+        let answer = self.link.call(method, secrets, answer).await?;
         Ok(ExpandedVolume {
             capacity: convert::capacity(answer.capacity_bytes),
             node_must_expand: answer.node_expansion_required,
@@ -325,7 +316,7 @@ impl Session {
         let mut controller = self.controller(method, Capability::ListVolumes)?;
         let (mut volumes, mut token) = (Vec::new(), String::new());
         for _ in 0..MOST_PAGES {
-            let request = self.caller.request(
+            let request = self.link.caller.request(
                 method,
                 wire::ListVolumesRequest {
                     max_entries: PAGE,
@@ -333,7 +324,7 @@ impl Session {
                 },
             );
             let answer = controller.list_volumes(request);
-            let answer = self.call(method, &Secrets::none(), answer).await?;
+            let answer = self.link.call(method, &Secrets::none(), answer).await?;
             volumes.extend(answer.entries.into_iter().filter_map(convert::listed));
             if answer.next_token.is_empty() {
                 return Ok(volumes);
@@ -347,47 +338,14 @@ impl Session {
         Err(CallError::new(method, Code::Internal, text))
     }
 
-    /// Makes a call that ends with the session. A plugin that was found dead by a probe keeps its connection, and the call would
-    /// last for its whole limit.
-    async fn call<T>(
-        &self,
-        method: Method,
-        secrets: &Secrets,
-        answer: impl Future<Output = Result<Response<T>, Status>>,
-    ) -> Result<T, CallError> {
-        let answer = async {
-            tokio::select! {
-                // First: an answer counts, also where the connection ends with it.
-                biased;
-                answer = answer => answer,
-                () = self.connection.ended.cancelled() => Err(Status::unavailable(ENDED)),
-            }
-        };
-        self.caller.call(method, secrets, answer).await
-    }
-
-    /// The client for a call. Fails if the plugin does not offer the call: what a plugin does then is undefined.
+    /// The client for a call. Fails if the plugin does not offer the call.
     fn controller(
         &self,
         method: Method,
         capability: Capability,
     ) -> Result<ControllerClient<Channel>, CallError> {
-        if !self.offers(capability) {
-            let text = format!("the plugin does not offer {}", capability.name());
-            return Err(CallError::new(method, Code::Unimplemented, text));
-        }
-        if self.has_ended() {
-            return Err(CallError::new(method, Code::Unavailable, ENDED));
-        }
-        let client = ControllerClient::new(self.connection.channel.clone());
-        Ok(client.max_decoding_message_size(LARGEST_ANSWER))
-    }
-}
-
-/// A call whose error the table of codes takes for a success has succeeded.
-fn done_or<T>(result: Result<T, CallError>) -> Result<(), CallError> {
-    match result {
-        Err(error) if error.class() == Class::Done => Ok(()),
-        result => result.map(drop),
+        let offered = self.offers(capability);
+        let channel = self.link.channel(method, offered, capability.name())?;
+        Ok(ControllerClient::new(channel).max_decoding_message_size(LARGEST_ANSWER))
     }
 }

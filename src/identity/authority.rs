@@ -1,6 +1,7 @@
 //! An authority: a certificate with the key that signs for it.
 
 use std::fmt;
+use std::str::FromStr;
 
 use jiff::{SignedDuration, Timestamp};
 use pem::Pem;
@@ -11,7 +12,7 @@ use rcgen::{
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::NotMade;
-use super::digest::{base32, sha256};
+use super::digest::{base32, from_base32, sha256};
 use super::validity::{BACKDATED, at};
 
 /// How long a new authority is valid.
@@ -106,6 +107,19 @@ impl AuthorityDigest {
 impl fmt::Display for AuthorityDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&base32(&self.0))
+    }
+}
+
+/// A text is not the digest of an authority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not the digest of an authority: expected 52 letters and digits (a-z, 2-7)")]
+pub struct BadDigest;
+
+impl FromStr for AuthorityDigest {
+    type Err = BadDigest;
+
+    fn from_str(text: &str) -> Result<Self, BadDigest> {
+        from_base32(text).map(Self).ok_or(BadDigest)
     }
 }
 

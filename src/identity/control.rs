@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use pem::Pem;
 use rcgen::{DnType, ExtendedKeyUsagePurpose, SanType};
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use super::NotMade;
 use super::authority::Authority;
@@ -23,6 +24,16 @@ pub fn cluster_of(name: &str) -> Option<ClusterId> {
     let id = name.strip_prefix("control.")?.strip_suffix(".quorate")?;
     let cluster = ClusterId(u64::from_str_radix(id, 16).ok()?);
     (server_name(cluster) == name).then_some(cluster)
+}
+
+/// The cluster of a server, by the only name of its certificate (DER). That the certificate is genuine, it does not say.
+pub fn cluster_of_server(certificate: &[u8]) -> Option<ClusterId> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    let names = certificate.subject_alternative_name().ok()??;
+    match names.value.general_names[..] {
+        [GeneralName::DNSName(name)] => cluster_of(name),
+        _ => None,
+    }
 }
 
 /// A certificate with its key, as TLS takes them.
@@ -62,8 +73,6 @@ pub fn certificate(
 
 #[cfg(test)]
 mod tests {
-    use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
-
     use super::super::{AuthorityDigest, AuthorityKind};
     use super::*;
 
@@ -94,6 +103,9 @@ mod tests {
             panic!("{} certificates", made.chain.len());
         };
         assert_eq!(AuthorityDigest::of(above), authority.digest());
+        assert_eq!(cluster_of_server(leaf), Some(ClusterId(0xc0_ffee)));
+        assert_eq!(cluster_of_server(above), None);
+        assert_eq!(cluster_of_server(b"torn"), None);
         let (_, leaf) = X509Certificate::from_der(leaf).unwrap();
         let usage = leaf.extended_key_usage().unwrap().unwrap().value;
         assert!(usage.server_auth && !usage.client_auth);

@@ -173,7 +173,10 @@ pub fn write_private(path: &Path, content: &str) -> Result<(), DirectoryError> {
 }
 
 /// Makes a rename in a directory last over a loss of power.
-fn sync(directory: &Path) -> Result<(), DirectoryError> {
+///
+/// # Errors
+/// If the system fails.
+pub fn sync(directory: &Path) -> Result<(), DirectoryError> {
     File::open(directory)
         .and_then(|directory| directory.sync_all())
         .map_err(|source| DirectoryError::Write {

@@ -5,6 +5,7 @@
 
 pub mod authority;
 pub mod certificate;
+pub mod chain;
 pub mod control;
 pub mod controller;
 mod digest;
@@ -14,6 +15,7 @@ mod gauges;
 mod index;
 pub mod issue;
 pub mod node;
+pub mod node_key;
 mod plan;
 pub mod record;
 mod recorded_node;
@@ -22,6 +24,8 @@ pub mod token;
 pub mod validity;
 
 pub use authority::{Authority, AuthorityCertificate, AuthorityDigest, AuthorityKind, Unusable};
+pub use chain::NodeChain;
+pub use node_key::NodeKey;
 pub use token::Token;
 
 /// A key or a certificate could not be made: the machine's source of random bits failed, or a name does not fit.

@@ -134,6 +134,11 @@ pub fn spread(most: Duration) -> Duration {
     around.delay(1).saturating_sub(most * 3 / 2)
 }
 
+/// A number from 0 to 1, at random.
+pub fn random() -> f64 {
+    spread(Duration::from_secs(1)).as_secs_f64().min(1.0)
+}
+
 /// Waits until that instant; for ever where there is none.
 pub async fn sleep_until(at: Option<impl Into<Instant>>) {
     match at {

@@ -7,7 +7,7 @@
 //! | --- | --- | --- |
 //! | `/livez` | the process makes progress | the kubelet should restart it |
 //! | `/readyz` | this replica may serve | it must not, for the reasons in the body |
-//! | `/leaderz` | this replica leads | another one leads, or none |
+//! | `/leaderz` | this replica leads | another one leads, or none; an agent has no such page |
 //! | `/metrics` | always, in OpenMetrics text format | |
 
 use std::net::{SocketAddr, TcpListener};
@@ -92,8 +92,8 @@ pub struct Probes {
     pub live: Box<dyn Fn() -> Report + Send + Sync>,
     /// `/readyz`.
     pub ready: Box<dyn Fn() -> Report + Send + Sync>,
-    /// `/leaderz`.
-    pub leader: Box<dyn Fn() -> LeaderReport + Send + Sync>,
+    /// `/leaderz`; `None` for a process that never leads.
+    pub leader: Option<Box<dyn Fn() -> LeaderReport + Send + Sync>>,
 }
 
 /// Why the server did not start.

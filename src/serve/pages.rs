@@ -30,15 +30,23 @@ pub(super) fn router(probes: Arc<Probes>, metrics: Metrics) -> Router {
             "/readyz",
             get(async move |RawQuery(query): RawQuery| probe("readyz", &(ready.ready)(), query.as_deref())),
         )
-        .route("/leaderz", get(async move || leader_page(&(leader.leader)())))
+        .route(
+            "/leaderz",
+            get(async move || match &leader.leader {
+                Some(leader) => leader_page(&leader()),
+                None => page(StatusCode::NOT_FOUND, TEXT, "an agent never leads\n".to_owned()),
+            }),
+        )
         .route(
             "/metrics",
             get(async move || {
                 // At each scrape, from the source of /leaderz: the two never disagree.
-                let report = (scraped.leader)();
-                metrics.leader.set(report.leading.into());
-                metrics.election_yields.set(report.yields_to.is_some().into());
-                metrics.etcd_refuses.set(report.refused.is_some().into());
+                if let Some(leader) = &scraped.leader {
+                    let report = leader();
+                    metrics.leader.set(report.leading.into());
+                    metrics.election_yields.set(report.yields_to.is_some().into());
+                    metrics.etcd_refuses.set(report.refused.is_some().into());
+                }
                 page(StatusCode::OK, OPENMETRICS, metrics.encode())
             }),
         )

@@ -20,7 +20,7 @@ fn serve_answers(answers: &Arc<Mutex<Answers>>, metrics: Metrics) -> Server {
     let probes = Probes {
         live: Box::new(move || live.lock().unwrap().live.clone()),
         ready: Box::new(move || ready.lock().unwrap().ready.clone()),
-        leader: Box::new(move || leader.lock().unwrap().leader.clone()),
+        leader: Some(Box::new(move || leader.lock().unwrap().leader.clone())),
     };
     start("127.0.0.1:0".parse().unwrap(), probes, metrics).unwrap()
 }
@@ -189,7 +189,7 @@ fn an_address_in_use_is_an_error_that_names_it() {
     let probes = Probes {
         live: Box::new(Report::default),
         ready: Box::new(Report::default),
-        leader: Box::new(LeaderReport::default),
+        leader: None,
     };
     let error = start(first.address(), probes, Metrics::new("1.0.0")).unwrap_err();
     let text = error.to_string();

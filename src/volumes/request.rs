@@ -41,10 +41,14 @@ fn spec_of(volume: &Volume) -> VolumeSpec {
     volume.spec.clone().unwrap_or_default()
 }
 
-fn capability(volume: &Volume) -> VolumeCapability {
-    let mode = spec_of(volume).access_mode.unwrap_or_default();
+fn capability_of(volume: &Volume) -> VolumeCapability {
     let backend = volume.status.as_ref().and_then(|status| status.backend.as_ref());
     let is_exact = backend.is_some_and(|backend| backend.exact_access_mode);
+    capability(spec_of(volume).access_mode.unwrap_or_default(), is_exact)
+}
+
+/// The use of a volume with this access mode; `is_exact` where the plugin tells one writer on a node from several.
+pub fn capability(mode: proto::AccessMode, is_exact: bool) -> VolumeCapability {
     let access_mode = AccessMode {
         mode: access_mode(mode.scope(), mode.sharing(), is_exact).into(),
     };
@@ -62,7 +66,12 @@ fn capability(volume: &Volume) -> VolumeCapability {
     }
 }
 
-/// Scope and sharing as an access mode of CSI; `is_exact` where the plugin tells one writer on a node from several.
+/// Whether a node only reads a volume with this access mode; `asked` if its publication says so.
+pub fn reads_only(mode: &proto::AccessMode, asked: bool) -> bool {
+    asked || mode.sharing() == Sharing::ReadOnly
+}
+
+/// Scope and sharing as an access mode of CSI.
 fn access_mode(scope: Scope, sharing: Sharing, is_exact: bool) -> Mode {
     match (scope, sharing) {
         (Scope::SingleNode | Scope::Unspecified, Sharing::All) if is_exact => Mode::SingleNodeMultiWriter,
@@ -115,7 +124,7 @@ pub fn create(volume: &Volume) -> Result<CreateVolume, Empty> {
     Ok(CreateVolume {
         name: VolumeName::new(volume.uid())?,
         capacity: range(intent.map_or(spec.capacity, |intent| intent.capacity)),
-        capability: capability(volume),
+        capability: capability_of(volume),
         parameters: driver.options,
         topology: spec.topology.as_ref().and_then(topology),
     })
@@ -140,7 +149,7 @@ pub fn validate(volume: &Volume) -> Result<ValidateVolume, Empty> {
     let source = spec_of(volume).source.unwrap_or_default();
     Ok(ValidateVolume {
         volume: VolumeId::new(source.volume_id)?,
-        capability: capability(volume),
+        capability: capability_of(volume),
         context: source.context,
     })
 }
@@ -173,8 +182,8 @@ pub fn publish(
     Ok(PublishVolume {
         volume: volume_id(volume)?,
         node: CsiNodeId::new(csi_node_id)?,
-        capability: capability(volume),
-        read_only: asked || mode.sharing() == Sharing::ReadOnly,
+        capability: capability_of(volume),
+        read_only: reads_only(&mode, asked),
         context: status.context,
     })
 }
@@ -187,7 +196,7 @@ pub fn expand(volume: &Volume) -> Result<ExpandVolume, Empty> {
     Ok(ExpandVolume {
         volume: volume_id(volume)?,
         capacity: range(spec_of(volume).capacity),
-        capability: capability(volume),
+        capability: capability_of(volume),
     })
 }
 

@@ -1,57 +1,21 @@
 //! A secret value reaches the plugin, and is shown nowhere.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::sync::{Arc, Mutex};
 
 use quorate::csi::{CallError, Code, CsiNodeId, ExpandVolume, Plugin, VolumeId};
 use quorate::metrics::Metrics;
 use quorate_dev::csi_plugin::faults::Happening;
 use quorate_dev::csi_plugin::order::Order;
-use tracing::Dispatch;
-use tracing_subscriber::fmt::MakeWriter;
 
 use crate::support::csi::{DRIVER, LONG, TestPlugin, answer, bytes, create, mount, publish, secrets};
+use crate::support::traced::Traced;
 
 const VALUE: &str = "s3cr3t-sentinel";
-
-/// Everything that is traced, at every level.
-#[derive(Clone, Default)]
-struct Traced(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Traced {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Traced {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
-}
 
 // One thread, so that the subscriber of this test also gets the traces of the connection's tasks.
 #[tokio::test(flavor = "current_thread")]
 async fn no_secret_value_is_in_any_error_log_trace_or_metric_however_the_plugin_repeats_it() {
-    let traced = Traced::default();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::TRACE)
-        .with_writer(traced.clone())
-        .finish();
-    let dispatch = Dispatch::new(subscriber);
-    // With a single subscriber in the process, tracing caches as disabled each call site that another test's thread reaches
-    // first.
-    let _second = Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish());
-    let _guard = tracing::dispatcher::set_default(&dispatch);
-
+    let traced = Traced::begin();
     let plugin = TestPlugin::start_with(|options| options.offers.expand = true).await;
     let metrics = Metrics::new("test");
     let client = Plugin::new(DRIVER, plugin.endpoint().clone(), LONG, metrics.clone());
@@ -115,7 +79,7 @@ async fn no_secret_value_is_in_any_error_log_trace_or_metric_however_the_plugin_
         failures[0]
     );
 
-    let traced = String::from_utf8_lossy(&traced.0.lock().unwrap()).into_owned();
+    let traced = traced.text();
     assert!(traced.contains("a CSI call failed"), "the trace is not empty");
     assert!(
         traced.contains("h2::") || traced.contains("hyper"),

@@ -12,12 +12,13 @@ use tempfile::TempDir;
 use crate::support::directory::directory;
 use crate::support::quorate::binary;
 
-/// Every folder that an operator can apply.
-pub const OVERLAYS: [&str; 4] = [
+/// Every folder that an operator can apply, but the one for workers, whose pods are privileged.
+pub const OVERLAYS: [&str; 5] = [
     "overlays/external-etcd",
     "overlays/bundled-etcd",
     "plugins/sidecar",
     "plugins/over-tcp",
+    "agents/control",
 ];
 
 /// `deploy/` of this repository.
@@ -43,7 +44,10 @@ impl Deploy {
         let client = authority.client("tls").unwrap();
         assert_eq!(client.cert, tls.join("tls.crt"));
 
-        deploy.run_instructions("overlays/bundled-etcd", "quorate ca");
+        for folder in ["overlays/bundled-etcd", "agents/control"] {
+            deploy.run_instructions(folder, "quorate ca");
+        }
+        fs::write(deploy.folder("agents/workers").join("worker.token"), "token").unwrap();
         if kubectl_minor() < 21 {
             deploy.rewrite_for_old_kustomize();
         }

@@ -1,7 +1,7 @@
 //! The manifests without a server: every field is known, and every pod meets the restricted standard.
 
 use clap::CommandFactory as _;
-use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -25,6 +25,7 @@ fn typed(object: &Value) -> Result<Value, serde_json::Error> {
         ("v1", "Service") => through::<Service>(object),
         ("v1", "ConfigMap") => through::<ConfigMap>(object),
         ("v1", "Secret") => through::<Secret>(object),
+        ("apps/v1", "DaemonSet") => through::<DaemonSet>(object),
         ("apps/v1", "Deployment") => through::<Deployment>(object),
         ("apps/v1", "StatefulSet") => through::<StatefulSet>(object),
         ("policy/v1", "PodDisruptionBudget") => through::<PodDisruptionBudget>(object),
@@ -64,7 +65,7 @@ fn first_difference(one: &Value, other: &Value) -> Option<String> {
 #[test]
 fn every_manifest_has_only_fields_of_its_type() {
     let deploy = Deploy::prepared();
-    for folder in ["base"].iter().chain(&OVERLAYS) {
+    for folder in ["base", "agents/workers"].iter().chain(&OVERLAYS) {
         let objects = deploy.objects(folder);
         assert!(!objects.is_empty(), "{folder} is empty");
         for object in &objects {

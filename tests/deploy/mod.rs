@@ -1,5 +1,6 @@
 //! The contents of `deploy/`: manifests, Dockerfile, bundled etcd, permissions, plugins.
 
+mod agents;
 mod apiserver;
 mod audit;
 mod bundled_etcd;

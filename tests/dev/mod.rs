@@ -1,5 +1,6 @@
 //! `quorate dev`, and the launchers that it shares with the tests.
 
+mod agents;
 mod command;
 mod csi;
 mod launchers;

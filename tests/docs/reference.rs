@@ -115,7 +115,9 @@ fn every_family() -> String {
             .get_or_create(&metrics::Request { operation, code }),
     );
     drop(handles.resources.get_or_create(&metrics::Outcome { result: "" }));
-    drop(handles.volumes.get_or_create(&metrics::State { state: "" }));
+    for volumes in [&handles.volumes, &handles.agent_volumes] {
+        drop(volumes.get_or_create(&metrics::State { state: "" }));
+    }
     let call = metrics::ControlCall { method: "", code: "" };
     drop(handles.control_calls.get_or_create(&call));
     let call = metrics::CsiOperation {

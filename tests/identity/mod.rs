@@ -17,7 +17,7 @@ async fn ca(args: &[&str]) -> Finished {
 }
 
 /// A directory with new authorities.
-async fn authorities(home: &TempDir) -> String {
+pub async fn authorities(home: &TempDir) -> String {
     let directory = home.path().join("ca").display().to_string();
     ca(&["init", "-o", &directory]).await.expect_done();
     directory

@@ -12,6 +12,7 @@ const FLOORS: [(&str, &[&str]); 9] = [
             "metrics.rs",
             "retry/",
             "clock.rs",
+            "one_stream.rs",
             "failpoint.rs",
             "grpc_code.rs",
             "grpc_status.rs",
@@ -37,7 +38,7 @@ const FLOORS: [(&str, &[&str]); 9] = [
             "identity/",
         ],
     ),
-    ("a process", &["replica/", "serve/", "control/"]),
+    ("a process", &["replica/", "serve/", "agent/", "control/"]),
     ("people", &["cli/", "prelude.rs"]),
 ];
 

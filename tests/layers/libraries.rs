@@ -13,7 +13,7 @@ const PLACES: [(&str, &[&str]); 39] = [
     ("futures", &[]),
     ("http", &[]),
     // The error of its client tells a connection that was refused from one that broke.
-    ("hyper_util", &["src/csi", "src/kube/client.rs"]),
+    ("hyper_util", &["src/one_stream.rs", "src/kube/client.rs"]),
     ("jiff", &[]),
     // Its type for bytes as a document of Kubernetes holds them.
     (
@@ -34,7 +34,7 @@ const PLACES: [(&str, &[&str]); 39] = [
     ("ring", &["src/etcd/alert.rs", "src/identity"]),
     (
         "rustix",
-        &["src/csi/connection.rs", "src/cli/run.rs", "src/clock.rs"],
+        &["src/agent", "src/cli/run.rs", "src/clock.rs", "src/one_stream.rs"],
     ),
     ("rustls_native_certs", &["src/etcd"]),
     ("semver", &["src/release.rs"]),
@@ -46,12 +46,19 @@ const PLACES: [(&str, &[&str]); 39] = [
     ("thiserror", &[]),
     ("time", &["src/identity"]),
     ("tokio", &[]),
-    ("tokio_rustls", &["src/control", "src/etcd"]),
+    ("tokio_rustls", &["src/agent", "src/control", "src/etcd"]),
     ("tokio_util", &[]),
-    // Clients in `csi` alone, and the server in `control`; elsewhere its codes.
+    // Clients in `csi` and `agent` alone, and the server in `control`; elsewhere its codes.
     (
         "tonic",
-        &["src/control", "src/csi", "src/etcd", "src/grpc_code.rs"],
+        &[
+            "src/agent",
+            "src/control",
+            "src/csi",
+            "src/etcd",
+            "src/grpc_code.rs",
+            "src/one_stream.rs",
+        ],
     ),
     ("tonic_health", &["src/control"]),
     ("tonic_prost", &[]),

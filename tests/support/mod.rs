@@ -16,4 +16,5 @@ pub mod metrics;
 pub mod proxy;
 pub mod quorate;
 pub mod seeded_rng;
+pub mod traced;
 pub mod wait;

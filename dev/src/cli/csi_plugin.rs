@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::csi_plugin::options::{Offers, Options};
+use crate::csi_plugin::options::{NodeOptions, Offers, Options};
 use crate::csi_plugin::server::serve;
 use crate::pki::CertificateFiles;
 use quorate::cli::exit::Failure;
@@ -115,6 +115,26 @@ pub struct CsiPluginArgs {
     /// The size of the context that it gives with every publication, beside what it usually gives
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     large_context: usize,
+
+    /// Serve the Node service, with this id of the node
+    #[arg(long, value_name = "ID")]
+    node_id: Option<String>,
+
+    /// Where the node is, as in zone=a,rack=1
+    #[arg(long, value_name = "KEY=VALUE,…", value_parser = place, requires = "node_id")]
+    node_topology: Option<BTreeMap<String, String>>,
+
+    /// Do not offer STAGE_UNSTAGE_VOLUME
+    #[arg(long, requires = "node_id")]
+    without_stage: bool,
+
+    /// Offer EXPAND_VOLUME on the node
+    #[arg(long, requires = "node_id")]
+    node_expand: bool,
+
+    /// Make bind mounts on the node, which need root, instead of links
+    #[arg(long, requires = "node_id")]
+    mounts: bool,
 }
 
 fn place(text: &str) -> Result<BTreeMap<String, String>, String> {
@@ -130,7 +150,15 @@ pub async fn run(args: CsiPluginArgs) -> Result<(), Failure> {
     let listen =
         |kind| signal(kind).map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")));
     let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    let node = args.node_id.map(|id| NodeOptions {
+        id,
+        topology: args.node_topology.unwrap_or_default(),
+        stages: !args.without_stage,
+        expands: args.node_expand,
+        mounts: args.mounts,
+    });
     let options = Options {
+        node,
         listen: args.listen,
         tls: args
             .tls_cert

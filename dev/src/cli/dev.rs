@@ -13,7 +13,7 @@ use crate::cluster::{Cluster, ReplicaSettings};
 use crate::data_directory::DataDirectory;
 use crate::etcd::Member;
 use crate::observe::Observer;
-use crate::{Error, apiserver};
+use crate::{Error, apiserver, join};
 use quorate::cli::bundle;
 use quorate::cli::companion;
 use quorate::cli::connection::EtcdArgs;
@@ -65,6 +65,10 @@ pub struct DevArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=9))]
     pub replicas: u8,
 
+    /// Agents of worker nodes, up to 9, which join with a token
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=9))]
+    pub agents: u8,
+
     /// Directory for all data, kept for later runs [default: a temporary directory, removed at the end]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
@@ -73,7 +77,7 @@ pub struct DevArgs {
     #[arg(long)]
     pub no_kubernetes: bool,
 
-    /// Also run a CSI plugin, whose volumes are directories
+    /// Also run a CSI plugin, whose volumes are directories, and one on the node of each agent
     #[arg(long)]
     pub csi_demo: bool,
 
@@ -112,7 +116,7 @@ pub async fn run(args: DevArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let keys = etcd.keys()?;
     // Each replica reads the bundle; a fault in it is reported here, once, before anything starts.
     let bundle = bundle::of_flag(args.bundle.as_deref())?;
-    let settings = replica_settings(&args, keys.prefix())?;
+    let mut settings = replica_settings(&args, keys.prefix())?;
     let directory = match &args.data_dir {
         Some(path) => DataDirectory::open(path),
         None => DataDirectory::temporary(),
@@ -124,7 +128,7 @@ pub async fn run(args: DevArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             say("dev", &format!("{name}: stopping"))?;
             Ok(())
         }
-        Err(failed) = bring_up(&mut cluster, &args, keys, &bundle, &settings) => Err(failed),
+        Err(failed) = bring_up(&mut cluster, &args, keys, &bundle, &mut settings) => Err(failed),
     };
     // A second signal ends the run at once: dropping the cluster kills it.
     let stopped = tokio::select! {
@@ -149,7 +153,7 @@ async fn bring_up(
     args: &DevArgs,
     keys: Keys,
     bundle: &Bundle,
-    settings: &ReplicaSettings,
+    settings: &mut ReplicaSettings,
 ) -> Result<Infallible, Failure> {
     let begun = Instant::now();
     let directory = cluster.directory();
@@ -179,9 +183,13 @@ async fn bring_up(
         start_apiserver(cluster, &endpoints).await?
     };
     let csi_plugin = match args.csi_demo {
-        true => Some(start_csi_plugin(cluster).await?),
+        true => Some(start_csi_plugin(cluster, usize::from(args.agents)).await?),
         false => None,
     };
+    if args.agents > 0 {
+        let ca = join::authorities(&settings.binary, cluster.directory().path()).await;
+        settings.ca_dir = Some(ca.map_err(failure)?);
+    }
     say(
         "controller",
         &format!("starting {}", counted(settings.count, "replica")),
@@ -189,18 +197,20 @@ async fn bring_up(
     cluster
         .start_replicas(&endpoints, kubeconfig.clone(), settings)
         .map_err(failure)?;
+    start_agents(cluster, args, &keys, &endpoints, settings).await?;
     let hints = Hints {
         endpoints: endpoints.join(","),
         kubectl: kubeconfig.map(|kubeconfig| Kubectl::new(kubeconfig, bundle)),
         csi_plugin,
         prefix: keys.prefix().to_string(),
         data: cluster.directory().path().to_owned(),
+        agents: cluster.agents().iter().map(|agent| agent.name.clone()).collect(),
         program: settings.binary.clone(),
         roles: Roles::of(cluster.etcd_members()).map_err(failure)?,
     };
     // Members may join and leave.
     let etcd = store.etcd.clone();
-    let observer = Observer::new(store, cluster.replicas());
+    let observer = Observer::new(store, cluster.replicas(), cluster.agents());
     tokio::select! {
         failed = report(&observer, &hints, begun) => failed,
         ended = cluster.keep_up(report_end, report_departure) => Err(failure(ended)),
@@ -278,7 +288,7 @@ async fn start_apiserver(cluster: &mut Cluster, endpoints: &[String]) -> Result<
 }
 
 /// Starts the CSI plugin and returns the file with its Plugin object, which the person at the terminal may apply.
-async fn start_csi_plugin(cluster: &mut Cluster) -> Result<PathBuf, Failure> {
+async fn start_csi_plugin(cluster: &mut Cluster, agents: usize) -> Result<PathBuf, Failure> {
     let step = "csi-plugin";
     let this = env::current_exe()
         .map_err(|error| Failure::failed(format!("cannot find the file of this program: {error}")))?;
@@ -288,12 +298,40 @@ async fn start_csi_plugin(cluster: &mut Cluster) -> Result<PathBuf, Failure> {
         .map_err(failure)?;
     let endpoint = plugin.endpoint().clone();
     say(step, &format!("{DEMO_DRIVER} listens on {endpoint}"))?;
+    cluster
+        .start_node_plugins(&this, DEMO_DRIVER, agents)
+        .await
+        .map_err(failure)?;
     let file = cluster.directory().path().join("csi").join("plugin.yaml");
     let object = format!(
         "apiVersion: quorate.dev/v1\nkind: Plugin\nmetadata: {{name: {DEMO_DRIVER}}}\nspec: {{endpoint: \"{endpoint}\"}}\n"
     );
     std::fs::write(&file, object).map_err(|error| failure(Error::write(&file)(error)))?;
     Ok(file)
+}
+
+/// Makes a token for workers, and starts agents that join with it.
+async fn start_agents(
+    cluster: &mut Cluster,
+    args: &DevArgs,
+    keys: &Keys,
+    endpoints: &[String],
+    settings: &ReplicaSettings,
+) -> Result<(), Failure> {
+    let Some(ca_dir) = &settings.ca_dir else {
+        return Ok(());
+    };
+    let count = usize::from(args.agents);
+    say("agents", &format!("starting {}", counted(count, "agent")))?;
+    let etcd = [
+        format!("--etcd-endpoints={}", endpoints.join(",")),
+        format!("--prefix={}", keys.prefix()),
+    ];
+    let directory = cluster.directory().path();
+    let token = join::worker_token(&settings.binary, directory, ca_dir, &etcd).await;
+    cluster
+        .start_agents(&settings.binary, count, &token.map_err(failure)?, DEMO_DRIVER)
+        .map_err(failure)
 }
 
 /// The product's program.
@@ -314,6 +352,7 @@ fn replica_settings(args: &DevArgs, prefix: &Prefix) -> Result<ReplicaSettings, 
         binary: program(args)?,
         count: usize::from(args.replicas),
         flags,
+        ca_dir: None,
     })
 }
 
@@ -346,6 +385,7 @@ fn failure(error: Error) -> Failure {
         | Error::Read { .. }
         | Error::Malformed { .. }
         | Error::Ports(_)
+        | Error::Command { .. }
         | Error::Certificate { .. } => Failure::failed(message),
     }
 }

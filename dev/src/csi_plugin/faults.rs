@@ -38,6 +38,8 @@ pub enum Happening {
     Fails(Answer),
     /// The call takes effect and answers this nevertheless.
     FailsAfter(Answer),
+    /// The call does nothing and answers OK.
+    Pretends,
     /// The call does nothing and never answers.
     Hangs,
     /// The call takes effect and never answers.
@@ -95,7 +97,8 @@ impl Fault {
                     Some(_) => Ok(()),
                 }
             }
-            Happening::Hangs
+            Happening::Pretends
+            | Happening::Hangs
             | Happening::LosesReply
             | Happening::DelaysMs(_)
             | Happening::Waits

@@ -1,4 +1,4 @@
-//! A CSI controller plugin to test against: a real server on a real socket, whose backend is a directory.
+//! A CSI plugin to test against, with a Controller and a Node service: a real server on a real socket, whose backend is a directory.
 //!
 //! It follows the specification, and by [`order`] it fails as plugins in the field do: it returns an error, hangs, loses an
 //! answer, crashes, is not ready, or restarts with other capabilities. Its [`log`] has every call with its time, and never the
@@ -8,6 +8,7 @@ pub mod backend;
 pub mod control;
 pub mod faults;
 pub mod log;
+mod node;
 pub mod options;
 pub mod order;
 pub mod process;

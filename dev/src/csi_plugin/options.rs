@@ -44,6 +44,36 @@ pub struct Options {
     pub room: Option<u64>,
     /// The size in bytes of the context that it gives with every publication, beside what it usually gives.
     pub large_context: usize,
+    /// The node that it runs on; none: it has no Node service.
+    pub node: Option<NodeOptions>,
+}
+
+/// The node that a plugin runs on.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    /// Its id of the node.
+    pub id: String,
+    /// Where the node is; empty: it says no place.
+    pub topology: BTreeMap<String, String>,
+    /// STAGE_UNSTAGE_VOLUME
+    pub stages: bool,
+    /// EXPAND_VOLUME
+    pub expands: bool,
+    /// Makes bind mounts, which need root; else links.
+    pub mounts: bool,
+}
+
+impl NodeOptions {
+    /// A node whose volumes are staged, and links.
+    pub fn new(id: &str) -> Self {
+        Self {
+            id: id.to_owned(),
+            topology: BTreeMap::new(),
+            stages: true,
+            expands: false,
+            mounts: false,
+        }
+    }
 }
 
 /// Capabilities that a plugin reports and has.
@@ -104,6 +134,7 @@ impl Options {
             capacity: None,
             room: None,
             large_context: 0,
+            node: None,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The plugin as a child process: `quorate-dev csi-plugin`.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -12,7 +13,7 @@ use tokio::net::{TcpStream, UnixStream};
 use super::backend::Backend;
 use super::control;
 use super::log::{self, Call};
-use super::options::Options;
+use super::options::{NodeOptions, Options};
 use super::order::Order;
 use crate::Error;
 use crate::process::{Program, Supervised};
@@ -71,13 +72,9 @@ impl Options {
         if let Some(client_ca) = &self.client_ca {
             args.push(file("--tls-client-ca=", client_ca));
         }
-        for place in &self.places {
-            let segments: Vec<_> = place
-                .iter()
-                .map(|(key, value)| format!("{key}={value}"))
-                .collect();
-            args.push(format!("--place={}", segments.join(",")).into());
-        }
+        let places = self.places.iter();
+        args.extend(places.map(|place| format!("--place={}", segments(place)).into()));
+        args.extend(self.node.iter().flat_map(NodeOptions::args));
         let offers = &self.offers;
         for (given, flag) in [
             (!offers.controller, "--without-controller"),
@@ -97,6 +94,30 @@ impl Options {
         }
         args
     }
+}
+
+impl NodeOptions {
+    /// The arguments that mean these options.
+    fn args(&self) -> Vec<OsString> {
+        let mut args = vec![format!("--node-id={}", self.id).into()];
+        if !self.topology.is_empty() {
+            args.push(format!("--node-topology={}", segments(&self.topology)).into());
+        }
+        let flags = [
+            (!self.stages, "--without-stage"),
+            (self.expands, "--node-expand"),
+            (self.mounts, "--mounts"),
+        ];
+        let given = flags.into_iter().filter(|(given, _)| *given);
+        args.extend(given.map(|(_, flag)| flag.into()));
+        args
+    }
+}
+
+/// The segments of a place, as flags take them.
+fn segments(place: &BTreeMap<String, String>) -> String {
+    let segments = place.iter().map(|(key, value)| format!("{key}={value}"));
+    segments.collect::<Vec<_>>().join(",")
 }
 
 impl PluginProcess {

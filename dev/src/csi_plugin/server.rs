@@ -15,6 +15,7 @@ use super::options::Options;
 use super::service::Plugin;
 use crate::csi_plugin::wire::controller_server::ControllerServer;
 use crate::csi_plugin::wire::identity_server::IdentityServer;
+use crate::csi_plugin::wire::node_server::NodeServer;
 use crate::pki::CertificateFiles;
 use quorate::csi::Endpoint;
 
@@ -28,7 +29,7 @@ pub async fn serve(options: Options) -> io::Result<()> {
         Some(path) => Some(bind(path)?),
         None => None,
     };
-    let has_controller = options.offers.controller;
+    let (has_controller, has_node) = (options.offers.controller, options.node.is_some());
     let named = |error| named(&options.backend, error);
     let plugin = Arc::new(Plugin::open(options.clone()).map_err(named)?);
     let mut server = match &options.tls {
@@ -36,11 +37,11 @@ pub async fn serve(options: Options) -> io::Result<()> {
         None => Server::builder(),
     };
     let identity = server.add_service(IdentityServer::from_arc(plugin.clone()));
-    let router = if has_controller {
-        identity.add_service(ControllerServer::from_arc(plugin.clone()))
-    } else {
-        identity
-    };
+    let controller = has_controller.then(|| ControllerServer::from_arc(plugin.clone()));
+    let node = has_node.then(|| NodeServer::from_arc(plugin.clone()));
+    let router = identity
+        .add_optional_service(controller)
+        .add_optional_service(node);
     let take_orders = async {
         match orders {
             Some(listener) => control::serve(listener, &plugin).await,

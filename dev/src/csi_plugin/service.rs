@@ -19,6 +19,7 @@ use quorate::csi::Method;
 mod checks;
 mod controller;
 mod identity;
+mod node;
 mod publications;
 mod volumes;
 
@@ -40,7 +41,11 @@ pub(super) struct Plugin {
 impl Plugin {
     pub fn open(options: Options) -> io::Result<Self> {
         Ok(Self {
-            backend: Backend::open(&options.backend)?,
+            backend: match options.offers.controller {
+                true => Backend::open(&options.backend)?,
+                // The volumes, the unfinished ones among them, are another process's.
+                false => Backend::at(&options.backend),
+            },
             log: Log::open(&options.log)?,
             faults: Faults::default(),
             ready: AtomicBool::new(!options.not_ready),
@@ -77,7 +82,7 @@ impl Plugin {
     }
 
     /// Answers a call by `act`: logs it, and applies the faults in force.
-    async fn serve<T>(
+    async fn serve<T: Default>(
         &self,
         method: Method,
         volume: &str,
@@ -103,7 +108,7 @@ impl Plugin {
         result.map(Response::new)
     }
 
-    async fn under_faults<T>(
+    async fn under_faults<T: Default>(
         &self,
         about: About<'_>,
         secrets: Option<&Keyed>,
@@ -127,6 +132,7 @@ impl Plugin {
         match &happens {
             Some(Happening::Fails(answer)) => return Err(answer.status(given)),
             Some(Happening::Hangs) => pending().await,
+            Some(Happening::Pretends) => return Ok(T::default()),
             Some(Happening::Crashes) => std::process::abort(),
             _ => {}
         }

@@ -20,6 +20,8 @@ pub(super) struct Hints {
     pub csi_plugin: Option<PathBuf>,
     /// The prefix of every key.
     pub prefix: String,
+    /// The nodes of the agents.
+    pub agents: Vec<String>,
     /// The data directory.
     pub data: PathBuf,
     /// The file of the program quorate.
@@ -160,6 +162,13 @@ impl Hints {
             let file = quoted(file);
             text += "\nTo use the CSI plugin:\n";
             text += &format!("  {program} apply -f {file} --etcd-endpoints {endpoints} --prefix {prefix}\n");
+        }
+        if let Some(last) = self.agents.last() {
+            text += "\nEach agent is the worker node of its name. To remove one, and end its agent:\n";
+            text += &format!(
+                "  {program} delete node {last} --yes --force --etcd-endpoints {endpoints} --prefix {prefix}\n"
+            );
+            text += &format!("  tail -f {data}/agents/*.log\n");
         }
         text += "\nOr, to leave the flags out in a terminal of yours:\n";
         text += &format!("  export QUORATE_ETCD_ENDPOINTS={endpoints} QUORATE_PREFIX={prefix}\n");

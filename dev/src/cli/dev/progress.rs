@@ -18,10 +18,10 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval between two observations of the cluster.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Reports a member that was removed from its cluster.
-pub(super) fn report_departure(name: &str) {
+/// Reports a member of etcd, or an agent, that was removed from its cluster.
+pub(super) fn report_departure(kind: &str, name: &str) {
     let _ = say(
-        "etcd",
+        kind,
         &format!("{name} was removed from the cluster, and has ended"),
     );
 }

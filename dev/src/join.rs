@@ -1,0 +1,102 @@
+//! What agents need before they can join: authorities, and a token. Both are made as a person makes them, by commands.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use tokio::process::Command;
+
+use super::Error;
+use super::pki::write_private;
+
+/// The exit code of a command that finds what it would make.
+const EXISTS: i32 = 5;
+
+/// The directory of the authorities (`--ca-dir`) below this one. Those of an earlier run are used again: agents know them.
+pub async fn authorities(binary: &Path, directory: &Path) -> Result<PathBuf, Error> {
+    let ca = directory.join("ca");
+    if !ca.join("current").exists() {
+        let args: [&OsStr; 4] = ["ca".as_ref(), "init".as_ref(), "-o".as_ref(), ca.as_os_str()];
+        run(binary, &args).await?.expect_done()?;
+    }
+    Ok(ca)
+}
+
+/// The file with the token of workers. That of an earlier run lets in as well.
+pub async fn worker_token(
+    binary: &Path,
+    directory: &Path,
+    ca: &Path,
+    etcd: &[String],
+) -> Result<PathBuf, Error> {
+    let file = directory.join("worker.token");
+    if file.exists() {
+        return Ok(file);
+    }
+    let make = async |verb: &'static str| {
+        let args: [&OsStr; 5] = [
+            "token".as_ref(),
+            OsStr::new(verb),
+            "--role=worker".as_ref(),
+            "--ca-dir".as_ref(),
+            ca.as_os_str(),
+        ];
+        let args: Vec<&OsStr> = args.into_iter().chain(etcd.iter().map(OsStr::new)).collect();
+        run(binary, &args).await
+    };
+    let mut made = make("create").await?;
+    if made.code == Some(EXISTS) {
+        // A run that was interrupted has made one, and not kept it.
+        made = make("rotate").await?;
+    }
+    write_private(&file, &made.expect_done()?)?;
+    Ok(file)
+}
+
+/// How a command ended.
+struct Finished {
+    command: String,
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Finished {
+    fn expect_done(self) -> Result<String, Error> {
+        match self.code {
+            Some(0) => Ok(self.stdout),
+            _ => Err(Error::Command {
+                command: self.command,
+                stderr: self.stderr.trim().to_owned(),
+            }),
+        }
+    }
+}
+
+/// Runs a command of quorate without the variables that stand in for flags.
+async fn run(binary: &Path, args: &[&OsStr]) -> Result<Finished, Error> {
+    let words: Vec<_> = args.iter().take(2).map(|word| word.to_string_lossy()).collect();
+    let mut command = Command::new(binary);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("QUORATE_") {
+            command.env_remove(name);
+        }
+    }
+    let output = command
+        .args(args)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = output.await.map_err(|source| Error::Start {
+        name: words.join(" "),
+        path: binary.to_owned(),
+        source,
+    })?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok(Finished {
+        command: words.join(" "),
+        code: output.status.code(),
+        stdout: text(&output.stdout),
+        stderr: text(&output.stderr),
+    })
+}

@@ -1,0 +1,89 @@
+//! The volumes of a node: staged, published, expanded and unpublished by the plugins that run on it.
+//!
+//! Each view of the session says what the node has to do about each of its publications. `plan` chooses the next step of one
+//! volume, purely; an `operation` carries it out. The steps of one volume follow each other (INV-6), volumes run side by side under
+//! a limit a plugin. `files` says what is kept on disk, [`mounts`] what is mounted, [`paths`] where.
+//!
+//! Secrets stay in the view, which the next one replaces, and are copied for a call alone.
+
+mod files;
+mod keeper;
+pub mod mounts;
+mod operation;
+pub mod paths;
+mod plan;
+mod plugins;
+mod states;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tracing::warn;
+
+use super::confirm::Confirm;
+use super::{CsiNodePlugin, ViewReceiver};
+use crate::metrics::Metrics;
+use crate::proto::CsiNode;
+use crate::retry::Delays;
+use files::Files;
+use keeper::Keeper;
+
+/// Calls in flight at one plugin, as many as the controllers have in one lane.
+const CALLS: usize = 16;
+
+/// Where the volumes are, and who mounts them.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The directory with a path a volume. It is made where it is missing.
+    pub directory: PathBuf,
+    /// The plugins of this node.
+    pub plugins: Vec<CsiNodePlugin>,
+    /// The waits of the agent.
+    pub times: Times,
+}
+
+/// The waits of the agent.
+#[derive(Clone, Debug)]
+pub struct Times {
+    /// Between two looks at what is mounted.
+    pub look_every: Duration,
+    /// The limit of a call to a plugin.
+    pub call: Duration,
+    /// The limit of a call that may make, check or grow a file system.
+    pub long_call: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            look_every: Duration::from_secs(5),
+            call: Duration::from_secs(15),
+            long_call: Duration::from_secs(120),
+        }
+    }
+}
+
+/// Keeps the volumes of the node as the views say. Never returns. Dropping it ends the calls in flight, and unmounts nothing.
+///
+/// `csi` gets what the plugins name the node by, once each of them has answered or failed: an earlier answer would withdraw what the
+/// others reported before (INV-12). A plugin that is away has the answer that it last gave.
+pub async fn run(
+    settings: Settings,
+    views: ViewReceiver,
+    control: impl Confirm,
+    csi: watch::Sender<Option<Vec<CsiNode>>>,
+    metrics: Metrics,
+) {
+    let mut delays = Delays::new(Duration::from_secs(1), Duration::from_secs(60));
+    let files = loop {
+        match Files::open(&settings.directory) {
+            Ok(files) => break files,
+            Err(error) => warn!(%error, "the directory of the volumes cannot be used"),
+        }
+        delays.wait().await;
+    };
+    Keeper::new(settings, files, control, csi, metrics)
+        .run(views)
+        .await;
+}

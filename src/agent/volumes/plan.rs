@@ -1,0 +1,327 @@
+//! The next step of one volume on a node, and why. Pure: what is seen and the time in, a step and its reason out.
+//!
+//! ```text
+//!   publish:    stage ─▶ publish ─▶ link ─▶ expand ─▶ confirm
+//!   unpublish:  unlink ─▶ unpublish ─▶ unstage ─▶ confirm
+//! ```
+//!
+//! Staging and unstaging are left out where the plugin does not offer them. What was done in an earlier process of the agent or of
+//! the plugin is done again: the calls are idempotent, and a plugin that restarted may have lost what it did. An absent mount makes
+//! the calls be repeated, too. A mount that the agent did not ask for is never touched (INV-12), and nothing is confirmed while
+//! anything is mounted where the volume was (INV-6).
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::mounts::At;
+use crate::csi::NodeCapabilities;
+use crate::proto::NodePublication;
+use crate::proto::node_publication::Instruction;
+use crate::volumes::request::reads_only;
+
+/// A confirmation that was taken and does not show in the next view for this long is repeated: etcd may have been restored.
+const CONFIRMED_FOR: Duration = Duration::from_secs(60);
+
+/// What the agent does about one volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// NodeStageVolume.
+    Stage,
+    /// NodePublishVolume.
+    Publish,
+    /// Make the path for programs.
+    Link,
+    /// NodeExpandVolume.
+    Expand {
+        /// The capacity to expand to.
+        bytes: i64,
+    },
+    /// Confirm that what is on the volume has this capacity.
+    ConfirmExpanded {
+        /// The capacity.
+        bytes: i64,
+    },
+    /// Remove the path for programs.
+    Unlink,
+    /// NodeUnpublishVolume.
+    Unpublish,
+    /// NodeUnstageVolume.
+    Unstage,
+    /// Confirm that the node no longer uses the volume.
+    ConfirmUnpublished,
+}
+
+impl fmt::Display for Step {
+    /// What the step does, in the imperative.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stage => "stage the volume",
+            Self::Publish => "publish the volume",
+            Self::Link => "make the volume's path",
+            Self::Expand { .. } => "expand what is on the volume",
+            Self::ConfirmExpanded { .. } => "confirm the expansion",
+            Self::Unlink => "remove the volume's path",
+            Self::Unpublish => "unpublish the volume",
+            Self::Unstage => "unstage the volume",
+            Self::ConfirmUnpublished => "confirm that the volume is not used here",
+        })
+    }
+}
+
+impl Step {
+    /// What this step has done once it has succeeded, for the log.
+    pub fn done_text(self) -> &'static str {
+        match self {
+            Self::Stage => "volume staged",
+            Self::Publish => "volume published",
+            Self::Link => "path of the volume made",
+            Self::Expand { .. } => "expanded what is on the volume",
+            Self::ConfirmExpanded { .. } => "expansion confirmed",
+            Self::Unlink => "path of the volume removed",
+            Self::Unpublish => "volume unpublished",
+            Self::Unstage => "volume unstaged",
+            Self::ConfirmUnpublished => "confirmed that the volume is not used here",
+        }
+    }
+}
+
+/// Why nothing can be done now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// One stable word.
+    pub reason: &'static str,
+    /// A sentence.
+    pub message: String,
+}
+
+/// A mount that is not the agent's is where a volume belongs.
+pub const FOREIGN: &str = "ForeignMount";
+
+/// What the plan decides about one volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// This step, for this reason.
+    Do(Step, &'static str),
+    /// Nothing can be done now.
+    Wait(Wait),
+    /// Nothing is left to do.
+    Settled,
+}
+
+/// The path for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// There is nothing at it, or a link of an earlier publication.
+    Absent,
+    /// It leads to the target.
+    Ours,
+    /// Something is there that the agent did not make.
+    Taken,
+}
+
+/// What is seen of one publication on the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// What is mounted at the target.
+    pub target: At,
+    /// What is mounted where the volume is staged.
+    pub staging: At,
+    /// Something mounted below the directory of the volume: of an earlier publication, or by a person.
+    pub other: Option<PathBuf>,
+    /// The path for programs.
+    pub link: Link,
+    /// Whether the agent has asked the plugin for the publication since the node was started. What is mounted at the target otherwise
+    /// is foreign.
+    pub asked: bool,
+    /// Whether it has asked for any publication of the volume, which all share what is staged.
+    pub asked_to_stage: bool,
+}
+
+/// The session of a plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// Counts the sessions in this process.
+    pub session: u64,
+    /// What the plugin offers.
+    pub offers: NodeCapabilities,
+}
+
+/// What this process has done about one publication since its last instruction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// The session in which the volume was last staged.
+    pub staged: Option<u64>,
+    /// The session in which the volume was last published.
+    pub published: Option<u64>,
+    /// Whether a mount was seen at the target after that. Some plugins publish without one.
+    pub was_mounted: bool,
+    /// The capacity to which what is on the volume was expanded.
+    pub expanded: i64,
+    /// The capacity that was last confirmed, and when.
+    pub expansion_confirmed: Option<(i64, Instant)>,
+    /// NodeUnpublishVolume succeeded, and nothing was mounted at the target after it.
+    pub unpublished: bool,
+    /// NodeUnstageVolume succeeded, and nothing was mounted where the volume is staged after it; or there is nothing to unstage.
+    pub unstaged: bool,
+    /// When it was confirmed that the volume is not used here.
+    pub confirmed: Option<Instant>,
+}
+
+/// Everything that the plan of one volume depends on.
+#[derive(Clone, Copy)]
+pub struct Observed<'a> {
+    /// What the cluster wants.
+    pub publication: &'a NodePublication,
+    /// The session of the plugin, or why there is none.
+    pub plugin: Result<Ready, &'a Wait>,
+    /// What is seen on the node; `None` if it cannot be read.
+    pub seen: Option<&'a Seen>,
+    /// What was done.
+    pub done: &'a Done,
+}
+
+/// Decides the next step of one volume.
+pub fn plan(observed: &Observed<'_>, now: Instant) -> Decision {
+    let planned = match observed.publication.instruction() {
+        Instruction::Publish => publish(observed, now),
+        Instruction::Unpublish => unpublish(observed, now),
+        // The view does not show all of it, or nothing is left to do: what is there stays.
+        Instruction::Unspecified | Instruction::None => Ok(Decision::Settled),
+    };
+    planned.unwrap_or_else(Decision::Wait)
+}
+
+fn publish(observed: &Observed<'_>, now: Instant) -> Result<Decision, Wait> {
+    let Observed { done, .. } = observed;
+    let seen = seen(observed)?;
+    if seen.link == Link::Taken {
+        let message = "something else is at the volume's path, and is left there".to_owned();
+        return Err(wait("PathInUse", message));
+    }
+    let ready = observed.plugin.map_err(Clone::clone)?;
+    let in_session = |session: Option<u64>| session == Some(ready.session);
+    let is_gone = in_session(done.published) && done.was_mounted && seen.target == At::Nothing;
+    let because = |otherwise| {
+        if is_gone {
+            "nothing is mounted there any more"
+        } else {
+            otherwise
+        }
+    };
+    if ready.offers.stage && (is_gone || !in_session(done.staged)) {
+        return Ok(Decision::Do(
+            Step::Stage,
+            because("the plugin has not staged it in this session"),
+        ));
+    }
+    if is_gone || !in_session(done.published) {
+        return Ok(Decision::Do(
+            Step::Publish,
+            because("the plugin has not published it in this session"),
+        ));
+    }
+    if seen.link == Link::Absent {
+        return Ok(Decision::Do(Step::Link, "the volume is published"));
+    }
+    expand(observed, ready, now)
+}
+
+fn expand(observed: &Observed<'_>, ready: Ready, now: Instant) -> Result<Decision, Wait> {
+    let Observed {
+        publication, done, ..
+    } = observed;
+    let bytes = publication.capacity_bytes;
+    if bytes <= publication.expanded_bytes {
+        return Ok(Decision::Settled);
+    }
+    let confirmed = done.expansion_confirmed.as_ref();
+    if confirmed.is_some_and(|(confirmed, at)| *confirmed >= bytes && now < *at + CONFIRMED_FOR) {
+        return Ok(Decision::Settled);
+    }
+    let confirm = |because| Ok(Decision::Do(Step::ConfirmExpanded { bytes }, because));
+    let mode = publication.access_mode.as_ref();
+    if mode.map_or(publication.read_only, |mode| {
+        reads_only(mode, publication.read_only)
+    }) {
+        // No file system grows that is mounted read-only. The node that next writes the volume expands it.
+        return confirm("the node only reads, so that it expands nothing");
+    }
+    if done.expanded >= bytes {
+        return confirm("it is expanded");
+    }
+    if !ready.offers.expand {
+        let message = "the volume has grown, and the plugin does not offer EXPAND_VOLUME on the node; once it is expanded by \
+                       other means, quorate expanded confirms it";
+        return Err(wait("ExpansionNotOffered", message.to_owned()));
+    }
+    Ok(Decision::Do(Step::Expand { bytes }, "the volume has grown"))
+}
+
+fn unpublish(observed: &Observed<'_>, now: Instant) -> Result<Decision, Wait> {
+    let Observed { done, .. } = observed;
+    if done.confirmed.is_some_and(|at| now < at + CONFIRMED_FOR) {
+        return Ok(Decision::Settled);
+    }
+    let seen = seen(observed)?;
+    let is_back =
+        (done.unpublished && seen.target != At::Nothing) || (done.unstaged && seen.staging != At::Nothing);
+    if is_back {
+        return Err(foreign());
+    }
+    if seen.link == Link::Ours {
+        return Ok(Decision::Do(Step::Unlink, "the volume is wanted back"));
+    }
+    if !(done.unpublished && done.unstaged) {
+        let ready = observed.plugin.map_err(Clone::clone)?;
+        if !done.unpublished {
+            return Ok(Decision::Do(Step::Unpublish, "the volume is wanted back"));
+        }
+        if ready.offers.stage {
+            return Ok(Decision::Do(Step::Unstage, "the volume is unpublished"));
+        }
+    }
+    if seen.staging != At::Nothing {
+        let message =
+            "the volume is still staged, and the plugin does not offer STAGE_UNSTAGE_VOLUME any more";
+        return Err(wait("StillMounted", message.to_owned()));
+    }
+    if let Some(path) = &seen.other {
+        let message = format!("{} is still mounted, which no publication has", path.display());
+        return Err(wait("StillMounted", message));
+    }
+    Ok(Decision::Do(
+        Step::ConfirmUnpublished,
+        "nothing of it is mounted any more",
+    ))
+}
+
+/// What is seen, where nothing foreign is in the way.
+fn seen<'a>(observed: &Observed<'a>) -> Result<&'a Seen, Wait> {
+    let Some(seen) = observed.seen else {
+        let message = "what is mounted cannot be read".to_owned();
+        return Err(wait("MountsUnknown", message));
+    };
+    let is_foreign = |at, asked: bool| match at {
+        At::Nothing => false,
+        At::Mounted => !asked,
+        At::Covered => true,
+    };
+    if is_foreign(seen.target, seen.asked) || is_foreign(seen.staging, seen.asked_to_stage) {
+        return Err(foreign());
+    }
+    Ok(seen)
+}
+
+fn foreign() -> Wait {
+    let message = "something is mounted where the volume belongs that its plugin was not asked to mount; it is left there \
+                   until it is unmounted by hand";
+    wait(FOREIGN, message.to_owned())
+}
+
+fn wait(reason: &'static str, message: String) -> Wait {
+    Wait { reason, message }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,213 @@
+//! `quorate agent`: the agent of a node.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::exit::{Exit, Failure};
+use super::run::{LogFormat, cancel_then_abort, own_name, pulse_check, start_log};
+use super::signals::{HANGUP, INTERRUPT, Signals, TERMINATE};
+use crate::agent::{
+    self, AgentError, AgentStatus, CsiNodePlugin, ServerAddress, Settings, StateDirectory, StateError,
+};
+use crate::csi::Endpoint;
+use crate::metrics::Metrics;
+use crate::release::Release;
+use crate::serve::{self, Probes, Report};
+use crate::store::Name;
+
+/// Arguments of `quorate agent`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+It joins with the token, unless its state directory holds a certificate. A server is known by the token, which names its authority, \
+and from then on by the state: neither names nor addresses of servers count.
+
+Removed from the cluster, it ends with exit code 4, and leaves its state. A node never comes back: to join as another one, start it \
+with an empty state directory.
+
+It needs none of the flags for etcd.
+
+Examples:
+  quorate agent --server https://10.0.0.1:7443,https://10.0.0.2:7443 --join-token-file worker.token --state-dir /var/lib/quorate
+
+Exit codes: 0 stopped, 1 failed, 4 the node was removed, or another agent uses the state directory, 64 usage.")]
+pub struct AgentArgs {
+    /// Comma-separated addresses of the control API
+    #[arg(
+        long,
+        env = "QUORATE_SERVER",
+        value_name = "URL,…",
+        value_delimiter = ',',
+        required = true
+    )]
+    server: Vec<ServerAddress>,
+
+    /// File that holds the join token; needed until the node has joined
+    #[arg(long, env = "QUORATE_JOIN_TOKEN_FILE", value_name = "FILE")]
+    join_token_file: Option<PathBuf>,
+
+    /// Directory of the agent's state, made if need be
+    #[arg(long, env = "QUORATE_STATE_DIR", value_name = "DIR")]
+    state_dir: PathBuf,
+
+    /// Name of the node [default: the host's name]
+    #[arg(long, env = "QUORATE_NODE_NAME", value_name = "NAME")]
+    name: Option<String>,
+
+    /// A CSI plugin that runs on this node, and where it listens; may be repeated
+    #[arg(long, value_name = "NAME=unix:///…", value_parser = csi_node)]
+    csi_node: Vec<CsiNodePlugin>,
+
+    /// Address for health and metrics
+    #[arg(
+        long,
+        env = "QUORATE_LISTEN",
+        value_name = "ADDRESS:PORT",
+        default_value = "0.0.0.0:8080"
+    )]
+    listen: SocketAddr,
+
+    /// Form of the log on stderr; $RUST_LOG sets levels by module
+    #[arg(long, env = "QUORATE_LOG_FORMAT", value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
+
+    /// Age at which each certificate is replaced, in milliseconds [default: at random between 50 and 80 % of its life]
+    #[arg(long, hide = true)]
+    renewed_at_ms: Option<u64>,
+}
+
+/// A plugin of `--csi-node`.
+fn csi_node(text: &str) -> Result<CsiNodePlugin, String> {
+    let expected = "expected NAME=unix:///path/to/plugin.sock";
+    let (name, endpoint) = text.split_once('=').ok_or(expected)?;
+    let endpoint: Endpoint = endpoint.parse().map_err(|error| format!("{error}"))?;
+    if !matches!(endpoint, Endpoint::Unix(_)) {
+        return Err(format!("{expected}: it mounts on this machine"));
+    }
+    let name: Name = name.parse().map_err(|error| format!("{error}"))?;
+    Ok(CsiNodePlugin {
+        name: name.to_string(),
+        endpoint,
+    })
+}
+
+impl AgentArgs {
+    fn settings(self) -> Result<Settings, Failure> {
+        let mut names: Vec<_> = self.csi_node.iter().map(|plugin| plugin.name.as_str()).collect();
+        names.sort_unstable();
+        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(Failure::usage(format_args!(
+                "--csi-node: {} is given twice",
+                pair[0]
+            )));
+        }
+        let release = env!("CARGO_PKG_VERSION").parse::<Release>();
+        Ok(Settings {
+            name: own_name(self.name.as_deref(), "--name")?,
+            servers: self.server,
+            token_file: self.join_token_file,
+            plugins: self.csi_node,
+            renewed_at: self.renewed_at_ms.map(Duration::from_millis),
+            release: release.map_err(Failure::failed)?,
+        })
+    }
+}
+
+/// Runs an agent until SIGTERM, SIGINT or SIGHUP, or until its node is removed.
+///
+/// # Errors
+/// A failure if it cannot start, or the node was removed.
+pub async fn run(args: AgentArgs) -> Result<(), Failure> {
+    // Before anything secret is read.
+    agent::keep_memory_private()
+        .map_err(|error| Failure::failed(format_args!("cannot keep the memory private: {error}")))?;
+    let (listen, log_format, state_dir) = (args.listen, args.log_format, args.state_dir.clone());
+    let settings = args.settings()?;
+    let directory = StateDirectory::open(&state_dir)?;
+    let signals = Signals::listen(&[TERMINATE, INTERRUPT, HANGUP])?;
+    start_log(log_format);
+    let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
+    let status = AgentStatus::default();
+    let server = serve::start(listen, probes(&status), metrics.clone())
+        .map_err(|error| Failure::failed(error).hint("give another address with --listen"))?;
+    info!("health and metrics on http://{}", server.address());
+    let stop = CancellationToken::new();
+    let outcome = tokio::select! {
+        ended = agent::run(&settings, &directory, &status, &metrics) => {
+            let Err(error) = ended;
+            Err(error.into())
+        }
+        () = status.pulse.clone().beat_forever() => Ok(()),
+        () = stop.cancelled() => Ok(()),
+        () = cancel_then_abort(signals, &stop) => Ok(()),
+    };
+    server.stop();
+    info!("stopped");
+    outcome
+}
+
+fn probes(status: &AgentStatus) -> Probes {
+    let (live, ready) = (status.clone(), status.clone());
+    Probes {
+        live: Box::new(move || Report {
+            checks: vec![pulse_check(&live.pulse)],
+        }),
+        ready: Box::new(move || ready.ready()),
+        leader: None,
+    }
+}
+
+impl From<AgentError> for Failure {
+    fn from(error: AgentError) -> Self {
+        match error {
+            AgentError::State(error) => error.into(),
+            AgentError::Removed { .. } => Self::new(Exit::Refused, error).hint(
+                "its state and its data are left as they are; a new node joins with an empty --state-dir",
+            ),
+            AgentError::OtherName { .. } => {
+                Self::usage(error).hint("give that --name, or another --state-dir")
+            }
+            AgentError::NoToken(_) => Self::usage(error).hint("give --join-token-file FILE"),
+            AgentError::Unusable { .. } => Self::failed(error),
+        }
+    }
+}
+
+impl From<StateError> for Failure {
+    fn from(error: StateError) -> Self {
+        match error {
+            StateError::InUse { .. } => Self::new(Exit::Refused, error),
+            StateError::Open { ref path, .. } => {
+                let hint = format!("chmod go-w {}", path.display());
+                Self::failed(error).hint(hint)
+            }
+            StateError::Use { .. } | StateError::Read { .. } | StateError::Write(_) => Self::failed(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plugin_is_a_name_and_a_socket_of_this_machine() {
+        let plugin = csi_node("demo.csi.quorate.dev=unix:///run/csi.sock").unwrap();
+        assert_eq!(plugin.name, "demo.csi.quorate.dev");
+        assert_eq!(plugin.endpoint.to_string(), "unix:///run/csi.sock");
+        for bad in [
+            "",
+            "demo",
+            "demo=",
+            "=unix:///s",
+            "Demo=unix:///s",
+            "demo=http://h:1",
+        ] {
+            assert!(csi_node(bad).is_err(), "{bad}");
+        }
+    }
+}

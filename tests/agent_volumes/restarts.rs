@@ -1,0 +1,127 @@
+//! The agent, the plugin and the node restart: what is mounted is compared, and idempotent calls are repeated.
+
+use std::fs;
+
+use super::world::{World, can_mount, is_mounted, unmount, unpublish, unpublished};
+use crate::support::wait::{SOON, eventually, same};
+
+#[tokio::test]
+async fn a_volume_outlives_the_agent_and_its_restart() {
+    let mut world = World::start().await;
+    let volume = world.volume("data").await;
+    world.show(vec![volume.clone()]);
+    world.until("published", 1).await;
+    let file = world.path(&volume).join("file");
+    fs::write(&file, "before").unwrap();
+    world.stop_agent();
+    assert_eq!(
+        fs::read_to_string(&file).unwrap(),
+        "before",
+        "nothing is unmounted at the end"
+    );
+    world.start_agent();
+    world.until("published", 1).await;
+    assert_eq!(fs::read_to_string(&file).unwrap(), "before");
+    let calls = ["NodeStageVolume", "NodePublishVolume"].repeat(2);
+    assert_eq!(world.calls(), calls, "repeated, and idempotent");
+
+    // Wanted back while no agent runs.
+    world.stop_agent();
+    world.show(vec![unpublish(&volume)]);
+    world.start_agent();
+    world.until_confirmed(&[unpublished(&volume)]).await;
+    world.assert_gone(&volume);
+}
+
+#[tokio::test]
+async fn an_unpublication_that_the_agent_died_of_is_completed_by_the_next_one() {
+    let mut world = World::start().await;
+    let volume = world.volume("data").await;
+    world.show(vec![volume.clone()]);
+    world.until("published", 1).await;
+    world.refuse_confirmations(u32::MAX);
+    world.show(vec![unpublish(&volume)]);
+    eventually(SOON, "the plugin has done its part", async || {
+        same(world.plugin.calls_of("NodeUnstageVolume").len(), 1)
+    })
+    .await;
+    world.stop_agent();
+    world.refuse_confirmations(0);
+    world.start_agent();
+    world.until_confirmed(&[unpublished(&volume)]).await;
+    world.assert_gone(&volume);
+}
+
+#[tokio::test]
+async fn after_a_restart_of_the_plugin_its_volumes_are_published_again() {
+    let mut world = World::start().await;
+    let volume = world.volume("data").await;
+    world.show(vec![volume.clone()]);
+    world.until("published", 1).await;
+    fs::write(world.path(&volume).join("file"), "before").unwrap();
+    world.plugin.kill().await.unwrap();
+    assert_eq!(
+        fs::read_to_string(world.path(&volume).join("file")).unwrap(),
+        "before"
+    );
+    world.plugin.launch().await.unwrap();
+    world
+        .until_calls(&["NodeStageVolume", "NodePublishVolume"].repeat(2))
+        .await;
+    world.until("published", 1).await;
+    assert_eq!(
+        fs::read_to_string(world.path(&volume).join("file")).unwrap(),
+        "before"
+    );
+    world.show(vec![unpublish(&volume)]);
+    world.until_confirmed(&[unpublished(&volume)]).await;
+    world.assert_gone(&volume);
+}
+
+/// As a reboot leaves the node: the records are there and the mounts are gone. Without mounts, the link of the plugin goes.
+#[tokio::test]
+async fn mounts_that_are_gone_are_made_again_by_a_new_agent() {
+    let mut world = World::start().await;
+    let volume = world.volume("data").await;
+    world.show(vec![volume.clone()]);
+    world.until("published", 1).await;
+    fs::write(world.path(&volume).join("file"), "before").unwrap();
+    world.stop_agent();
+    let paths = world.paths(&volume);
+    if can_mount() {
+        unmount(&paths.target);
+        unmount(&paths.staging);
+    } else {
+        fs::remove_file(&paths.target).unwrap();
+    }
+    assert!(!paths.link.join("file").exists());
+    world.start_agent();
+    world.until("published", 1).await;
+    assert_eq!(fs::read_to_string(paths.link.join("file")).unwrap(), "before");
+    assert_eq!(is_mounted(&paths.target), can_mount());
+}
+
+#[tokio::test]
+async fn a_mount_that_goes_under_a_running_agent_is_made_again() {
+    let world = World::start().await;
+    let volume = world.volume("data").await;
+    world.show(vec![volume.clone()]);
+    world.until("published", 1).await;
+    fs::write(world.path(&volume).join("file"), "before").unwrap();
+    if !can_mount() {
+        eprintln!(
+            "without mounts, a target that goes is covered by mounts_that_are_gone_are_made_again_by_a_new_agent"
+        );
+        assert_eq!(world.calls().len(), 2);
+        return;
+    }
+    let paths = world.paths(&volume);
+    unmount(&paths.target);
+    unmount(&paths.staging);
+    eventually(SOON, "it is mounted again", async || {
+        same(is_mounted(&paths.target), true)
+    })
+    .await;
+    world.until("published", 1).await;
+    assert_eq!(fs::read_to_string(paths.link.join("file")).unwrap(), "before");
+}
