@@ -35,7 +35,8 @@ enum Lost {
 
 async fn goes_on_with_its_lease(lost: Lost) {
     let (site, mut first, node) = begin(LONG_LEASE).await;
-    let mut second = site.launch().flag(LONG_LEASE).start("c2");
+    // Its own leases are others.
+    let mut second = site.launch().flag("--session-lease-ms=60000").start("c2");
     let proxy = Proxy::in_front_of(&control_address(&mut first).await);
     let client = client_through(&site, &proxy, &node).await;
     let mut agent = Agent::over(client).await.unwrap();
@@ -63,6 +64,7 @@ async fn goes_on_with_its_lease(lost: Lost) {
     let (now, lease_now) = held(&site, "n1").await;
     assert_eq!(lease_now, lease, "the lease of before goes on ({lost:?})");
     assert_eq!(now.session_id, again.begun.session_id);
+    assert_eq!(again.begun.lease, agent.begun.lease, "the agent is given its TTL");
     assert_ne!(now.session_id, session.session_id);
     if let Lost::CutOff = lost {
         // The session that hangs ends there, too, and puts nothing back.
