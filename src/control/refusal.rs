@@ -3,6 +3,7 @@
 use std::fmt::Display;
 
 use tonic::{Code, Status};
+use tracing::debug;
 
 use crate::etcd;
 use crate::grpc_status::{detail, encode};
@@ -39,9 +40,10 @@ pub fn invalid(why: impl Display) -> Status {
     Status::invalid_argument(why.to_string())
 }
 
-/// etcd cannot be asked, and nothing is decided from memory.
+/// etcd cannot be asked, and nothing is decided from memory. The error is for the log alone: it may name hosts, and anybody may call.
 pub fn unavailable(error: &etcd::Error) -> Status {
-    Status::unavailable(error.to_string())
+    debug!("a call of the control API is refused: {error}");
+    Status::unavailable("etcd cannot be asked")
 }
 
 /// A record that the answer depends on cannot be read.
