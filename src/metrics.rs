@@ -62,7 +62,7 @@ impl Driver {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Reason {
     /// Of a watch `canceled`, `closed`, `compacted`, `error`, `other_history`, `silent`, `too_large`; of a session `aged`,
-    /// `certificate`, `closed`, `gone`, `lapsed`, `removed`, `role`, `stale`, `stopped`, `superseded`, `unreadable`
+    /// `certificate`, `closed`, `gone`, `lapsed`, `pending`, `refused`, `removed`, `role`, `stale`, `stopped`, `superseded`, `unreadable`
     pub reason: &'static str,
 }
 
@@ -300,6 +300,8 @@ fn start_series(metrics: &Metrics) {
         "closed",
         "gone",
         "lapsed",
+        "pending",
+        "refused",
         "removed",
         "role",
         "stale",
@@ -407,21 +409,10 @@ mod tests {
         metrics.members.get_or_create(&voters).set(3);
         let created = State { state: "created" };
         metrics.volumes.get_or_create(&created).set(4);
-        let join = ControlCall {
-            method: "Join",
-            code: "OK",
-        };
-        metrics.control_calls.get_or_create(&join).inc();
         let text = metrics.encode();
         for line in [
             "quorate_node_certificates{state=\"pending\"} 0",
             "quorate_node_certificates_issued_total 0",
-            "quorate_control_calls_total{method=\"Join\",code=\"OK\"} 1",
-            "quorate_control_handshakes_total{result=\"done\"} 0",
-            "quorate_nodes_joined_total 0",
-            "quorate_sessions 0",
-            "quorate_sessions_ended_total{reason=\"superseded\"} 0",
-            "quorate_session_heartbeats_total 0",
             "quorate_volumes{state=\"created\"} 4",
             "quorate_volume_queue_depth 0",
             "quorate_volume_retries_total 0",
@@ -456,6 +447,27 @@ mod tests {
             "quorate_roles_paused 0",
             "quorate_removed_nodes 0",
             "release=\"1.2.3\"",
+        ] {
+            assert!(text.contains(line), "missing {line:?} in:\n{text}");
+        }
+    }
+
+    #[test]
+    fn every_metric_of_the_control_api_has_its_published_name() {
+        let metrics = Metrics::new("1.2.3");
+        let join = ControlCall {
+            method: "Join",
+            code: "OK",
+        };
+        metrics.control_calls.get_or_create(&join).inc();
+        let text = metrics.encode();
+        for line in [
+            "quorate_control_calls_total{method=\"Join\",code=\"OK\"} 1",
+            "quorate_control_handshakes_total{result=\"done\"} 0",
+            "quorate_nodes_joined_total 0",
+            "quorate_sessions 0",
+            "quorate_sessions_ended_total{reason=\"superseded\"} 0",
+            "quorate_session_heartbeats_total 0",
         ] {
             assert!(text.contains(line), "missing {line:?} in:\n{text}");
         }

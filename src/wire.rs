@@ -21,6 +21,75 @@ pub fn fields(message: &[u8], keeps: impl Fn(u64) -> bool) -> Vec<u8> {
     kept
 }
 
+/// The message `after`, which was made from `before`, with what `before` lacks of the `stored` message that it was decoded from: what
+/// only a later release knows, also in messages within it that are not repeated.
+pub fn with_unknown(stored: &[u8], before: &[u8], after: &[u8]) -> Vec<u8> {
+    let (was, knew) = (parts(stored), parts(before));
+    let now = parts(after);
+    let mut made = Vec::with_capacity(stored.len().max(after.len()));
+    for (number, field) in &now {
+        match (messages(&was, *number), only(&knew, *number), only(&now, *number)) {
+            // A string would be the same in both.
+            (Some((last, whole)), Some(knew), Some(now)) if last != knew => {
+                let now = with_unknown(&whole, knew, now);
+                put_varint(&mut made, (number << 3) | 2);
+                put_varint(&mut made, now.len() as u64);
+                made.extend(now);
+            }
+            _ => made.extend_from_slice(field),
+        }
+    }
+    let is_in = |parts: &[(u64, &[u8])], number| parts.iter().any(|part| part.0 == number);
+    for (number, field) in &was {
+        if !is_in(&knew, *number) && !is_in(&now, *number) {
+            made.extend_from_slice(field);
+        }
+    }
+    made
+}
+
+/// The fields of a message, each with its number.
+fn parts(message: &[u8]) -> Vec<(u64, &[u8])> {
+    let mut parts = Vec::new();
+    let mut rest = message;
+    while let Some((number, after)) = skip_field(rest, DEEPEST) {
+        parts.push((number, &rest[..rest.len() - after.len()]));
+        rest = after;
+    }
+    parts
+}
+
+/// The content of a field with a length.
+fn content(field: &[u8]) -> Option<&[u8]> {
+    let (tag, rest) = varint(field)?;
+    let (_, content) = varint(rest).filter(|_| tag & 7 == 2)?;
+    Some(content)
+}
+
+/// The content of the only field with this number.
+fn only<'a>(parts: &[(u64, &'a [u8])], number: u64) -> Option<&'a [u8]> {
+    let mut found = parts.iter().filter(|part| part.0 == number);
+    let first = found.next()?;
+    found.next().is_none().then(|| content(first.1))?
+}
+
+/// The content of the last field with this number, and of all of them: of messages that are not repeated, each adds to those before it.
+fn messages<'a>(parts: &[(u64, &'a [u8])], number: u64) -> Option<(&'a [u8], Vec<u8>)> {
+    let found = parts.iter().filter(|part| part.0 == number);
+    let contents: Option<Vec<&[u8]>> = found.map(|part| content(part.1)).collect();
+    let contents = contents?;
+    Some((*contents.last()?, contents.concat()))
+}
+
+fn put_varint(bytes: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        // The seven lowest bits.
+        bytes.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
+}
+
 /// The number of the first field, and the bytes after it. Wire types: protobuf.dev/programming-guides/encoding.
 fn skip_field(bytes: &[u8], groups: u8) -> Option<(u64, &[u8])> {
     let (tag, rest) = varint(bytes)?;
@@ -90,6 +159,56 @@ mod tests {
         assert_eq!(fields(&message, |number| number == 1), first);
     }
 
+    /// Of fields with a length.
+    fn field(number: u64, content: &[u8]) -> Vec<u8> {
+        let mut field = Vec::new();
+        put_varint(&mut field, (number << 3) | 2);
+        put_varint(&mut field, content.len() as u64);
+        [&field, content].concat()
+    }
+
+    #[test]
+    fn what_a_decoded_message_lacks_is_kept_wherever_it_lies() {
+        let newer = [0x78, 7];
+        let (name, other) = (field(1, b"n1"), field(1, b"a longer name"));
+        // In the message, in one within it, and in one that follows the latter.
+        let within = [&name[..], &newer].concat();
+        let stored = [field(2, &within), newer.to_vec(), field(2, &[0x70, 1])].concat();
+        let before = field(2, &name);
+        assert_eq!(
+            with_unknown(&before, &before, &field(2, &other)),
+            field(2, &other)
+        );
+        let kept = [&other[..], &newer, &[0x70, 1]].concat();
+        let made = [field(2, &kept), newer.to_vec()].concat();
+        assert_eq!(with_unknown(&stored, &before, &field(2, &other)), made);
+        assert_eq!(
+            with_unknown(&stored, &before, b""),
+            newer,
+            "the message within is gone"
+        );
+        let long = vec![b'x'; 300];
+        let after = field(2, &field(1, &long));
+        let kept = [field(1, &long), newer.to_vec(), vec![0x70, 1]].concat();
+        let made = [field(2, &kept), newer.to_vec()].concat();
+        assert_eq!(with_unknown(&stored, &before, &after), made);
+    }
+
+    #[test]
+    fn a_field_that_is_set_or_repeated_afterwards_is_as_it_is_then() {
+        // The default of field 3, which no release writes.
+        let stored = [field(1, b"a"), field(1, b"b"), vec![0x18, 0]].concat();
+        let before = [field(1, b"a"), field(1, b"b")].concat();
+        let after = [field(1, b"c"), vec![0x18, 5]].concat();
+        assert_eq!(with_unknown(&stored, &before, &after), after);
+        // Of two strings the last one counts.
+        let stored = [field(1, b"a"), field(1, b"b")].concat();
+        assert_eq!(
+            with_unknown(&stored, &field(1, b"b"), &field(1, b"c")),
+            field(1, b"c")
+        );
+    }
+
     #[test]
     fn what_is_no_message_ends_at_its_last_whole_field() {
         for torn in [
@@ -106,6 +225,15 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn what_nothing_lacks_is_what_was_made(
+            before in proptest::collection::vec(any::<u8>(), 0..64),
+            after in proptest::collection::vec(any::<u8>(), 0..64),
+        ) {
+            let whole = fields(&after, |_| true);
+            prop_assert_eq!(with_unknown(&before, &before, &after), whole);
+        }
+
         #[test]
         fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             prop_assert!(bytes.starts_with(&fields(&bytes, |_| true)));

@@ -8,6 +8,7 @@ mod floors;
 mod imports;
 mod libraries;
 mod purity;
+mod secrets;
 mod sizes;
 pub mod source;
 mod unfenced;
@@ -70,6 +71,15 @@ fn a_key_has_one_writer_among_the_controllers_which_the_architecture_names() {
 #[test]
 fn no_function_is_longer_than_80_lines_or_nested_deeper_than_5() {
     assert_none(sizes::excesses(&Files::below(&["src", "dev/src"])));
+}
+
+#[test]
+fn no_message_with_a_secret_value_can_be_printed() {
+    let protos = std::fs::read_dir(root().join("proto/quorate/v1")).unwrap();
+    let read = |entry: std::io::Result<std::fs::DirEntry>| std::fs::read_to_string(entry.unwrap().path());
+    let protos: Vec<String> = protos.map(|entry| read(entry).unwrap()).collect();
+    let build = std::fs::read_to_string(root().join("build.rs")).unwrap();
+    assert_none(secrets::printable(&protos, &build));
 }
 
 #[test]

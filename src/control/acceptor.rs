@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use futures::Stream;
 use futures::stream::unfold;
+use jiff::Timestamp;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
@@ -24,6 +25,7 @@ use super::peer::Peer;
 use super::trust::KnownTrust;
 use crate::metrics::{Metrics, Outcome};
 use crate::retry::Delays;
+use crate::serve::limit::{Limit, Limited};
 
 /// The limit of a handshake, which takes two round trips.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -32,14 +34,24 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// are the oldest.
 const MOST: usize = 256;
 
+/// Connections of nodes at a time, and how long one lasts: longer than any session on it, which ends by itself.
+const NODES: (usize, Duration) = (8192, Duration::from_secs(2 * 3600));
+
+/// The same for connections that have not proven to be a node's: to join and to wait for a certificate takes minutes.
+const STRANGERS: (usize, Duration) = (1024, Duration::from_secs(600));
+
 /// Accepts connections of one listener.
 pub struct Acceptor {
     listener: TcpListener,
     trust: KnownTrust,
-    handshakes: JoinSet<Option<Connection>>,
+    handshakes: JoinSet<Option<(TlsStream<TcpStream>, Peer)>>,
     /// Those that are open, the oldest first.
     open: VecDeque<AbortHandle>,
+    nodes: Limit,
+    strangers: Limit,
     delays: Delays,
+    /// Nothing is accepted before: the last attempt failed.
+    rests_until: Instant,
     metrics: Metrics,
 }
 
@@ -51,7 +63,10 @@ impl Acceptor {
             trust,
             handshakes: JoinSet::new(),
             open: VecDeque::new(),
+            nodes: Limit::new(NODES.0, NODES.1),
+            strangers: Limit::new(STRANGERS.0, STRANGERS.1),
             delays: Delays::etcd(),
+            rests_until: Instant::now(),
             metrics,
         }
     }
@@ -66,14 +81,19 @@ impl Acceptor {
 
     async fn next(&mut self) -> Connection {
         loop {
+            let (listener, rests_until) = (&self.listener, self.rests_until);
+            let accepting = async {
+                sleep_until(rests_until).await;
+                listener.accept().await
+            };
             tokio::select! {
                 Some(ended) = self.handshakes.join_next() => {
                     // One that was aborted made way.
-                    if let Ok(Some(connection)) = ended {
-                        return connection;
+                    if let Ok(Some((stream, peer))) = ended {
+                        return self.admit(stream, peer);
                     }
                 }
-                accepted = self.listener.accept() => match accepted {
+                accepted = accepting => match accepted {
                     Ok((stream, _)) => {
                         self.delays.reset();
                         self.begin(stream);
@@ -81,11 +101,23 @@ impl Acceptor {
                     // Of the process, such as too many open files, or of one connection that has ended already.
                     Err(error) => {
                         warn!("cannot accept a connection at the control port: {error}");
-                        self.delays.wait().await;
+                        self.rests_until = Instant::now() + self.delays.next_delay();
                     }
                 }
             }
         }
+    }
+
+    /// Lets strangers make way for each other, and never for them a node.
+    fn admit(&mut self, stream: TlsStream<TcpStream>, peer: Peer) -> Connection {
+        let trust = self.trust.borrow().clone();
+        let is_node = trust.is_some_and(|trust| peer.prove(&trust, Timestamp::now()).is_ok());
+        let limit = match is_node {
+            true => &mut self.nodes,
+            false => &mut self.strangers,
+        };
+        let stream = limit.admit(stream);
+        Connection { stream, peer }
     }
 
     fn begin(&mut self, stream: TcpStream) {
@@ -123,18 +155,18 @@ fn count(metrics: &Metrics, result: &'static str) {
         .inc();
 }
 
-async fn handshake(tls: Arc<ServerConfig>, stream: TcpStream) -> io::Result<Connection> {
+async fn handshake(tls: Arc<ServerConfig>, stream: TcpStream) -> io::Result<(TlsStream<TcpStream>, Peer)> {
     // Answers are small, and awaited.
     stream.set_nodelay(true)?;
     let stream = TlsAcceptor::from(tls).accept(stream).await?;
     let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let peer = Peer::new(shown.iter().map(|certificate| certificate.clone().into_owned()));
-    Ok(Connection { stream, peer })
+    Ok((stream, peer))
 }
 
 /// A connection, and what the other side has shown.
 pub struct Connection {
-    stream: TlsStream<TcpStream>,
+    stream: Limited<TlsStream<TcpStream>>,
     peer: Peer,
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep_until};
 use tonic::Status;
-use tracing::info;
+use tracing::debug;
 
 use super::Site;
 use super::caller::Caller;
@@ -91,19 +91,22 @@ pub async fn status(site: &Site, uid: &str, patience: Duration) -> Result<Certif
     if !is_uid(uid) {
         return Err(refusal::invalid("node_uid is not the uid of a node"));
     }
-    let Ok(_waits) = site.waits.try_acquire() else {
-        return Err(refusal::exhausted(format!(
-            "{MOST_WAITING} calls wait at this moment; try again"
-        )));
-    };
     let end = Instant::now() + patience;
     let waiting = site.wakes.wait_for(uid);
+    let mut waits = None;
     loop {
         // Before the record is read, so that no change after that is missed.
         let changed = waiting.changed.notified();
         let answer = answer(&site.store, uid).await?;
         if answer.state() != State::Pending {
             return Ok(answer);
+        }
+        if waits.is_none() {
+            let Ok(permit) = site.waits.try_acquire() else {
+                let why = format!("{MOST_WAITING} calls wait at this moment; try again");
+                return Err(refusal::exhausted(why));
+            };
+            waits = Some(permit);
         }
         tokio::select! {
             () = changed => {}
@@ -152,12 +155,17 @@ pub async fn renew(site: &Site, mut caller: Caller, request: RenewRequest) -> Re
     RequestedKey::read(&request.csr).map_err(refusal::invalid)?;
     let Store { etcd, keys } = &site.store;
     let mut attempts = Attempts::default();
+    let mut is_counted = false;
     loop {
         let before = Record::read(&site.store, caller.uid()).await?;
         let decision = match &before {
             // The reply of the same call was lost.
             Some(record) if is_pending(&record.value, &request) => Decision::Nothing(()),
             before => {
+                if !is_counted {
+                    site.count_write(caller.uid())?;
+                    is_counted = true;
+                }
                 let requested = Requested {
                     node: caller.name(),
                     uid: caller.uid(),
@@ -170,7 +178,7 @@ pub async fn renew(site: &Site, mut caller: Caller, request: RenewRequest) -> Re
             }
         };
         if attempts.carry_out(etcd, decision).await?.is_some() {
-            info!(
+            debug!(
                 "node {} ({}) requests another certificate",
                 caller.name(),
                 caller.uid()

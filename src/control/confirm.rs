@@ -7,11 +7,11 @@ use super::Site;
 use super::caller::Caller;
 use super::refusal;
 use super::write::{Attempts, Decision};
-use crate::etcd::{Revision, Txn};
+use crate::etcd::{KeyValue, Txn};
 use crate::proto::publication_status::State;
 use crate::proto::{
     ConfirmExpandedRequest, ConfirmExpandedResponse, ConfirmUnpublishedRequest, ConfirmUnpublishedResponse,
-    Publication, Volume,
+    Publication, PublicationStatus, Volume,
 };
 use crate::store::object::publication::{is_on_node, node_uid, state, state_word};
 use crate::store::object::{Object, decode};
@@ -32,12 +32,11 @@ pub async fn unpublished(
         let own = Own::read(&site.store, &caller, &volume, &request.publication_uid).await?;
         let decision = match state(&own.publication) {
             State::PendingNodeUnpublish => {
-                let mut after = own.publication.clone();
-                after
-                    .status
-                    .get_or_insert_default()
-                    .set_state(State::PendingUnpublish);
-                Decision::Write(own.put(&caller, &site.store, &after), ())
+                let after = PublicationStatus {
+                    state: State::PendingUnpublish.into(),
+                    ..PublicationStatus::default()
+                };
+                Decision::Write(own.put(&caller, &site.store, after), ())
             }
             // The reply of the same call was lost.
             State::PendingUnpublish => Decision::Nothing(()),
@@ -74,13 +73,16 @@ pub async fn expanded(
         if request.capacity_bytes > capacity(&site.store, &volume).await? {
             return Err(refusal::invalid("capacity_bytes is more than the volume has"));
         }
-        let mut after = own.publication.clone();
-        let status = after.status.get_or_insert_default();
-        let decision = match request.capacity_bytes > status.expanded_bytes {
+        let confirmed = own.publication.status.as_ref();
+        let confirmed = confirmed.map_or(0, |status| status.expanded_bytes);
+        let decision = match request.capacity_bytes > confirmed {
             false => Decision::Nothing(()),
             true => {
-                status.expanded_bytes = request.capacity_bytes;
-                Decision::Write(own.put(&caller, &site.store, &after), ())
+                let after = PublicationStatus {
+                    expanded_bytes: request.capacity_bytes,
+                    ..PublicationStatus::default()
+                };
+                Decision::Write(own.put(&caller, &site.store, after), ())
             }
         };
         if attempts.carry_out(&site.store.etcd, decision).await?.is_some() {
@@ -93,7 +95,7 @@ pub async fn expanded(
 async fn capacity(store: &Store, name: &Name) -> Result<i64, Status> {
     let read = store.etcd.get(&store.keys.volume(name)).await;
     let (stored, _) = read.map_err(|error| refusal::unavailable(&error))?;
-    let stored = stored.ok_or_else(|| Status::not_found(format!("there is no volume {name}")))?;
+    let stored = stored.ok_or_else(|| Status::failed_precondition(format!("there is no volume {name}")))?;
     let volume: Volume = decode(name.as_str(), &stored.value)
         .map_err(|_| refusal::unreadable(format_args!("volume {name}")))?;
     let status = volume.status.unwrap_or_default();
@@ -103,8 +105,7 @@ async fn capacity(store: &Store, name: &Name) -> Result<i64, Status> {
 /// A publication of the caller.
 struct Own {
     publication: Publication,
-    key: Vec<u8>,
-    revision: Revision,
+    stored: KeyValue,
 }
 
 impl Own {
@@ -115,9 +116,8 @@ impl Own {
         let read = store.etcd.get(&key).await;
         let (stored, _) = read.map_err(|error| refusal::unavailable(&error))?;
         let none = || {
-            Status::not_found(format!(
-                "volume {volume} is not published to the node under this uid"
-            ))
+            let why = format!("volume {volume} is not published to the node under this uid");
+            Status::failed_precondition(why)
         };
         let stored = stored.ok_or_else(none)?;
         let id = format!("{volume}/{}", caller.name());
@@ -126,17 +126,26 @@ impl Own {
         if publication.uid() != uid || node_uid(&publication) != caller.uid() {
             return Err(none());
         }
-        Ok(Self {
-            publication,
-            key,
-            revision: stored.mod_revision,
-        })
+        Ok(Self { publication, stored })
     }
 
-    fn put(&self, caller: &Caller, store: &Store, after: &Publication) -> Txn {
+    /// Writes these fields of the status, by appending them: protobuf merges a message that follows another, so that what only a later
+    /// release knows stays.
+    fn put(&self, caller: &Caller, store: &Store, status: PublicationStatus) -> Txn {
+        let change = Publication {
+            status: Some(status),
+            ..Publication::default()
+        };
+        let KeyValue {
+            key,
+            value,
+            mod_revision,
+            ..
+        } = &self.stored;
+        let value = [&value[..], &change.encode_to_vec()].concat();
         caller
             .writes(&store.keys)
-            .when_unchanged(&self.key, self.revision)
-            .put(&self.key, after.encode_to_vec())
+            .when_unchanged(key, *mod_revision)
+            .put(key, value)
     }
 }

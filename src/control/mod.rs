@@ -21,7 +21,7 @@ use crate::store::Store;
 use acceptor::Acceptor;
 use caller::Caller;
 use peer::Peer;
-use rate::Rate;
+use rate::{Rate, RateByUid};
 pub use session::LEASE as SESSION_LEASE;
 use session::Sessions;
 use trust::KnownTrust;
@@ -47,6 +47,10 @@ mod write;
 
 /// How long calls under way may take to end after a stop. A replica has 3 s to exit.
 const DRAIN: Duration = Duration::from_secs(1);
+
+/// The most that one node may write in this time: reports, and requests for certificates. A node needs a few at its start. Each write
+/// below `/nodes/` delays a restriction of the status, and each request costs the leader a signature.
+const MOST_WRITES: (u32, Duration) = (10, Duration::from_secs(100));
 
 /// How the control API is served.
 #[derive(Clone, Debug)]
@@ -108,7 +112,8 @@ impl ControlPort {
             wakes: Wakes::default(),
             joins: Semaphore::new(join::MOST_IN_FLIGHT),
             waits: Semaphore::new(certificates::MOST_WAITING),
-            new_nodes: Mutex::new(Rate::per_second(join::MOST_NEW)),
+            new_nodes: Mutex::new(Rate::new(join::MOST_NEW, Duration::from_secs(1))),
+            writes: Mutex::new(RateByUid::new(MOST_WRITES.0, MOST_WRITES.1)),
             node_ids: tokio::sync::Mutex::new(()),
             stop: stop.clone(),
         });
@@ -118,7 +123,14 @@ impl ControlPort {
                 trust::keep(ca_dir, &site.store.etcd, &publish),
                 site.wakes.follow(&site.store),
                 site.sessions.follow(),
-            )
+            );
+        };
+        // Nothing is written after the stop (INV-10), while calls end.
+        let draining = async {
+            tokio::select! {
+                () = following => {}
+                () = stop.cancelled() => tokio::time::sleep(DRAIN).await,
+            }
         };
         tokio::select! {
             served = server::serve(&site, connections) => {
@@ -126,11 +138,7 @@ impl ControlPort {
                     error!("the control API failed: {}", causes::chain(&error));
                 }
             }
-            _ = following => {}
-            () = async {
-                stop.cancelled().await;
-                tokio::time::sleep(DRAIN).await;
-            } => {}
+            () = draining => {}
         }
     }
 }
@@ -147,6 +155,8 @@ struct Site {
     /// Calls that wait for a certificate.
     waits: Semaphore,
     new_nodes: Mutex<Rate>,
+    /// Reports and requests for certificates that were written, by node.
+    writes: Mutex<RateByUid>,
     /// Held by the report that claims a CSI node id.
     node_ids: tokio::sync::Mutex<()>,
     stop: CancellationToken,
@@ -167,6 +177,20 @@ impl Site {
     fn may_add_node(&self, now: Instant) -> bool {
         let mut rate = self.new_nodes.lock().unwrap_or_else(PoisonError::into_inner);
         rate.take(now)
+    }
+
+    /// Counts a write for this node.
+    ///
+    /// # Errors
+    /// The answer to the call, if the node has written too often.
+    fn count_write(&self, uid: &str) -> Result<(), Status> {
+        let mut writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
+        match writes.take(uid, Instant::now()) {
+            true => Ok(()),
+            false => Err(refusal::exhausted(
+                "the node reports or requests too often; try again in a minute",
+            )),
+        }
     }
 
     /// A node that joins. It becomes a manager by promotion alone, even if it is a desired manager.

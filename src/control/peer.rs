@@ -12,6 +12,9 @@ use super::trust::Trust;
 use crate::identity::AuthorityDigest;
 use crate::identity::certificate::NodeCertificateFacts;
 
+/// More certificates than a chain has here. The others are not looked at.
+const LONGEST_CHAIN: usize = 4;
+
 /// What one connection has shown. The handshake has proven that the other side holds the key of the first certificate. Clones are
 /// the same.
 #[derive(Clone)]
@@ -50,7 +53,7 @@ impl Peer {
     /// What a connection has shown, its own certificate first.
     pub fn new(chain: impl Iterator<Item = CertificateDer<'static>>) -> Self {
         Self(Arc::new(Shown {
-            chain: chain.collect(),
+            chain: chain.take(LONGEST_CHAIN).collect(),
             genuine: Mutex::new(None),
         }))
     }

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 
 use tonic::{Code, Status};
+use tracing::debug;
 
 use crate::etcd;
 use crate::grpc_status::{detail, encode};
@@ -11,6 +12,11 @@ use crate::proto::Removed;
 /// The caller may not: it shows no certificate, a foreign one, one that is not valid now.
 pub fn denied(why: impl Into<String>) -> Status {
     Status::permission_denied(why)
+}
+
+/// The node joined, and no operator has accepted it, or one has withdrawn that.
+pub fn not_accepted() -> Status {
+    denied("an operator has yet to accept the node")
 }
 
 /// The node was removed. The detail lets its agent tell that from every other refusal.
@@ -34,9 +40,10 @@ pub fn invalid(why: impl Display) -> Status {
     Status::invalid_argument(why.to_string())
 }
 
-/// etcd cannot be asked, and nothing is decided from memory.
+/// etcd cannot be asked, and nothing is decided from memory. The error is for the log alone: it may name hosts, and anybody may call.
 pub fn unavailable(error: &etcd::Error) -> Status {
-    Status::unavailable(error.to_string())
+    debug!("a call of the control API is refused: {error}");
+    Status::unavailable("etcd cannot be asked")
 }
 
 /// A record that the answer depends on cannot be read.

@@ -2,8 +2,11 @@
 //! read what an agent says.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use prost::Message;
+use tokio::sync::MutexGuard;
+use tokio::time::timeout;
 use tonic::Status;
 
 use super::Site;
@@ -27,6 +30,15 @@ const MOST_PLUGINS: usize = 128;
 /// The most bytes of a node id, from the CSI specification.
 const MOST_NODE_ID: usize = 256;
 
+/// How long a report with a new node id waits for those before it.
+const CLAIM_LIMIT: Duration = Duration::from_secs(5);
+
+/// The most bytes of the name of a plugin, and of a key and a value of its topology.
+const MOST_TEXT: usize = 128;
+
+/// The most keys of a topology.
+const MOST_TOPOLOGY: usize = 32;
+
 /// Answers a call. A report that changes nothing is not written: every write below `/nodes/` delays a restriction of the status.
 ///
 /// # Errors
@@ -41,16 +53,22 @@ pub async fn report(
     // Of several reports with new node ids, each proves that no other was written meanwhile: beside each other all but one would fail.
     let mut alone = None;
     let mut attempts = Attempts::default();
+    let mut is_counted = false;
     loop {
         let decision = match reported(&caller, &report) {
             None => Decision::Nothing(()),
             Some(value) => {
+                if !is_counted {
+                    site.count_write(caller.uid())?;
+                    is_counted = true;
+                }
                 let key = keys.node(caller.name());
+                let claims = has_new_node_id(caller.node(), &report);
+                if claims && alone.is_none() {
+                    alone = Some(claim(site).await?);
+                }
                 let mut txn = caller.writes(keys);
-                if has_new_node_id(caller.node(), &report) {
-                    if alone.is_none() {
-                        alone = Some(site.node_ids.lock().await);
-                    }
+                if claims {
                     let seen = check_node_ids(&site.store, &caller, &report).await?;
                     txn = txn.when_range_unwritten_since(&keys.nodes(), seen);
                 }
@@ -65,6 +83,12 @@ pub async fn report(
     }
 }
 
+/// Waits until no other report of this replica claims a node id.
+async fn claim(site: &Site) -> Result<MutexGuard<'_, ()>, Status> {
+    let claiming = timeout(CLAIM_LIMIT, site.node_ids.lock()).await;
+    claiming.map_err(|_| refusal::exhausted("many nodes report new node ids; try again"))
+}
+
 /// Checks what can be said of a report alone.
 fn check(report: &ReportRequest) -> Result<(), Status> {
     let release = report.agent_release.as_ref();
@@ -77,9 +101,23 @@ fn check(report: &ReportRequest) -> Result<(), Status> {
         )));
     }
     let mut plugins = BTreeSet::new();
-    for CsiNode { plugin, node_id, .. } in &report.csi {
-        if plugin.is_empty() {
-            return Err(refusal::invalid("a plugin of csi has no name"));
+    for CsiNode {
+        plugin,
+        node_id,
+        topology,
+    } in &report.csi
+    {
+        if plugin.is_empty() || plugin.len() > MOST_TEXT {
+            let why = format!("a plugin of csi has no name, or one of more than {MOST_TEXT} bytes");
+            return Err(refusal::invalid(why));
+        }
+        let is_long = |text: &String| text.len() > MOST_TEXT;
+        if topology.len() > MOST_TOPOLOGY
+            || topology.iter().any(|(key, value)| is_long(key) || is_long(value))
+        {
+            return Err(refusal::invalid(format_args!(
+                "the topology of plugin {plugin} is too large"
+            )));
         }
         // An empty node id must reach no CSI call (INV-6), so none is taken in.
         if node_id.is_empty() || node_id.len() > MOST_NODE_ID {
@@ -134,9 +172,9 @@ async fn check_node_ids(store: &Store, caller: &Caller, report: &ReportRequest) 
         let NodeKey::Node(name) = keys.parse_node(&kv.key) else {
             continue;
         };
-        let Ok(node) = decode::<Node>(name, &kv.value) else {
-            continue;
-        };
+        // Any of these node ids may be its own.
+        let node: Node = decode(name, &kv.value)
+            .map_err(|_| refusal::unreadable(format_args!("node {name}, which may have that node id,")))?;
         let taken = node.status.as_ref().map_or(&[][..], |status| &status.csi);
         let taken = report
             .csi

@@ -1,12 +1,13 @@
 //! What this replica shows at its control port, and whose certificates it takes there: both follow the files of the node
 //! authority.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tracing::{info, warn};
@@ -46,7 +47,10 @@ pub async fn keep(ca_dir: PathBuf, etcd: &Etcd, known: &watch::Sender<Option<Arc
         every.tick().await;
         let now = Timestamp::now();
         let before = known.borrow().clone();
-        let trouble = match look(&ca_dir, etcd.cluster_id(), before.as_deref(), now) {
+        let authority = read_authority(ca_dir.clone()).await;
+        let looked =
+            authority.and_then(|authority| look(&authority, etcd.cluster_id(), before.as_deref(), now));
+        let trouble = match looked {
             Ok(None) => None,
             Ok(Some(trust)) => {
                 if before.is_none_or(|before| before.authority != trust.authority) {
@@ -70,14 +74,20 @@ pub async fn keep(ca_dir: PathBuf, etcd: &Etcd, known: &watch::Sender<Option<Arc
     }
 }
 
+/// Reads the authority on a thread that may wait: the file system may hang, and with it no call.
+async fn read_authority(directory: PathBuf) -> Result<Authority, String> {
+    let reading = spawn_blocking(move || directory::read(&directory, AuthorityKind::Node, Timestamp::now()));
+    let read = reading.await.map_err(|failed| failed.to_string())?;
+    read.map_err(|error| error.to_string())
+}
+
 /// What replaces the present trust; `None` if it may stay.
 fn look(
-    ca_dir: &Path,
+    authority: &Authority,
     cluster: Option<ClusterId>,
     before: Option<&Trust>,
     now: Timestamp,
 ) -> Result<Option<Trust>, String> {
-    let authority = directory::read(ca_dir, AuthorityKind::Node, now).map_err(|error| error.to_string())?;
     let cluster = cluster.ok_or("etcd has not said the id of its cluster")?;
     let stays = |before: &Trust| {
         before.authority == authority.digest() && before.cluster == cluster && !is_due(before.made, now)
@@ -85,7 +95,7 @@ fn look(
     if before.is_some_and(stays) {
         return Ok(None);
     }
-    make(&authority, cluster, now).map(Some)
+    make(authority, cluster, now).map(Some)
 }
 
 /// A trust in this authority, with a certificate that it has just signed.

@@ -11,11 +11,13 @@ use crate::retry::Delays;
 use crate::store::keys::{CertificationKey, KeySpace};
 use crate::store::{Keys, Store};
 
+/// What wakes the calls that wait for a node, and their number.
+type ByUid = HashMap<Box<str>, (Arc<Notify>, usize)>;
+
 /// Who waits. It holds no data: who is woken reads again.
 #[derive(Default)]
 pub struct Wakes {
-    /// By the uid of the node.
-    waiting: Mutex<HashMap<Box<str>, Arc<Notify>>>,
+    waiting: Mutex<ByUid>,
 }
 
 /// A call that waits for one record.
@@ -29,7 +31,12 @@ pub struct Waiting<'w> {
 impl Wakes {
     /// Waits for the record of this uid.
     pub fn wait_for(&self, uid: &str) -> Waiting<'_> {
-        let changed = self.lock().entry(uid.into()).or_default().clone();
+        let changed = {
+            let mut waiting = self.lock();
+            let (changed, count) = waiting.entry(uid.into()).or_default();
+            *count += 1;
+            Arc::clone(changed)
+        };
         Waiting {
             wakes: self,
             uid: uid.into(),
@@ -50,6 +57,8 @@ impl Wakes {
             }
             delays.wait().await;
         };
+        // What has changed before was not watched.
+        self.wake_all();
         self.watch(keys, Watcher::new(etcd, range, now.next())).await;
     }
 
@@ -58,20 +67,26 @@ impl Wakes {
             match watcher.next().await {
                 Watched::Events(events) => events.iter().for_each(|event| self.wake(keys, event)),
                 // What has changed meanwhile is unknown.
-                Watched::Compacted => self.lock().values().for_each(|waiting| waiting.notify_waiters()),
+                Watched::Compacted => self.wake_all(),
             }
         }
     }
 
+    fn wake_all(&self) {
+        self.lock()
+            .values()
+            .for_each(|(changed, _)| changed.notify_waiters());
+    }
+
     fn wake(&self, keys: &Keys, event: &Event) {
         if let CertificationKey::Certificate(uid) = keys.parse_certification(event.key())
-            && let Some(waiting) = self.lock().get(uid)
+            && let Some((changed, _)) = self.lock().get(uid)
         {
-            waiting.notify_waiters();
+            changed.notify_waiters();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, Arc<Notify>>> {
+    fn lock(&self) -> MutexGuard<'_, ByUid> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -79,9 +94,11 @@ impl Wakes {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let mut waiting = self.wakes.lock();
-        // The last of this uid: the other reference is that of the map.
-        if Arc::strong_count(&self.changed) == 2 {
-            waiting.remove(&self.uid);
+        if let Some((_, count)) = waiting.get_mut(&self.uid) {
+            *count -= 1;
+            if *count == 0 {
+                waiting.remove(&self.uid);
+            }
         }
     }
 }

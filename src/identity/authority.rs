@@ -13,6 +13,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::NotMade;
 use super::digest::{base32, from_base32, sha256};
+use super::issuers::{self, Life, Unusable, unreadable};
 use super::validity::{BACKDATED, at};
 
 /// How long a new authority is valid.
@@ -56,40 +57,6 @@ impl AuthorityKind {
             Self::Etcd => "quorate etcd authority",
         }
     }
-}
-
-/// Why an authority cannot sign.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unusable {
-    /// There is no certificate in the file.
-    #[error("it holds no certificate in PEM")]
-    NoCertificate,
-    /// The file of the certificate, which is handed out, holds a key.
-    #[error("it holds a key as well: keep the key in its own file alone")]
-    KeyInside,
-    /// The certificate cannot be read.
-    #[error("its certificate cannot be read: {0}")]
-    Certificate(String),
-    /// A certificate after the first is not that of the authority above it.
-    #[error("its certificates are no chain: each must be followed by that of its issuer")]
-    Chain,
-    /// The certificate may not sign others.
-    #[error("its certificate is not one of an authority (basicConstraints CA, keyUsage keyCertSign)")]
-    NotAnAuthority,
-    /// The key cannot be read.
-    #[error(
-        "its key cannot be read: expected an unencrypted PKCS #8 key in PEM (-----BEGIN PRIVATE KEY-----)"
-    )]
-    Key,
-    /// The key is that of another certificate.
-    #[error("its key is not the key of its first certificate")]
-    OtherKey,
-    /// Its time is over, or nearly.
-    #[error("it is valid until {0}, which is too soon to sign anything")]
-    EndsSoon(Timestamp),
-    /// Its time has not begun.
-    #[error("it is not valid before {0}")]
-    NotYetValid(Timestamp),
 }
 
 /// SHA-256 of the certificate of an authority (DER): what a join token names. Prints in base32 (RFC 4648, lower case, no
@@ -142,42 +109,27 @@ impl AuthorityCertificate {
     /// # Errors
     /// The first reason why nothing can be signed with it, whatever its key.
     pub fn read(certificates: &[u8], now: Timestamp) -> Result<Self, Unusable> {
-        let mut chain = pem::parse_many(certificates)
+        let mut blocks = pem::parse_many(certificates)
             // The error may quote a line of the file, which may hold a key.
             .map_err(|_| Unusable::Certificate("it is not in PEM".to_owned()))?;
-        if chain.iter().any(|block| block.tag().ends_with("PRIVATE KEY")) {
+        if blocks.iter().any(|block| block.tag().ends_with("PRIVATE KEY")) {
             return Err(Unusable::KeyInside);
         }
-        chain.retain(|block| block.tag() == "CERTIFICATE");
-        let parsed = chain
+        blocks.retain(|block| block.tag() == "CERTIFICATE");
+        let parsed = blocks
             .iter()
             .map(|block| X509Certificate::from_der(block.contents()));
         let parsed: Result<Vec<_>, _> = parsed
             .map(|read| read.map(|(_, certificate)| certificate))
             .collect();
         let parsed = parsed.map_err(|error| unreadable(&error))?;
-        let (Some(own), Some(certificate)) = (chain.first(), parsed.first()) else {
+        let (Some(own), Some(certificate)) = (blocks.first(), parsed.first()) else {
             return Err(Unusable::NoCertificate);
         };
-        let signs = match certificate.key_usage() {
-            Ok(usage) => usage.is_none_or(|usage| usage.value.key_cert_sign()),
-            Err(error) => return Err(unreadable(&error)),
-        };
-        if !certificate.is_ca() || !signs {
-            return Err(Unusable::NotAnAuthority);
-        }
-        if parsed
-            .windows(2)
-            .any(|pair| pair[0].issuer() != pair[1].subject())
-        {
-            return Err(Unusable::Chain);
-        }
-        let not_before = Timestamp::from_second(certificate.validity().not_before.timestamp())
-            .map_err(|error| unreadable(&error))?;
-        let ends = parsed.iter().map(|one| one.validity().not_after.timestamp());
-        // RFC 5280 has 99991231235959Z where there is no end, which is later than any timestamp.
-        let ends = ends.map(|end| Timestamp::from_second(end).unwrap_or(Timestamp::MAX));
-        let not_after = ends.min().unwrap_or(Timestamp::MAX);
+        let Life {
+            not_before,
+            not_after,
+        } = issuers::judge(&parsed)?;
         if now < not_before {
             return Err(Unusable::NotYetValid(not_before));
         }
@@ -186,8 +138,8 @@ impl AuthorityCertificate {
         }
         Ok(Self {
             public_key: certificate.public_key().subject_public_key.as_ref().to_vec(),
-            certificates_pem: chain.iter().map(pem::encode).collect(),
-            intermediates_pem: chain
+            certificates_pem: blocks.iter().map(pem::encode).collect(),
+            intermediates_pem: blocks
                 .iter()
                 .filter(|block| !is_self_signed(block.contents()))
                 .map(pem::encode)
@@ -204,10 +156,6 @@ impl AuthorityCertificate {
     pub fn digest(&self) -> AuthorityDigest {
         self.digest
     }
-}
-
-fn unreadable(error: &dyn fmt::Display) -> Unusable {
-    Unusable::Certificate(error.to_string())
 }
 
 /// An authority that can sign.
@@ -378,37 +326,10 @@ mod tests {
         assert!(!refused.to_string().contains(secret), "{refused:?}");
     }
 
-    fn params(name: &str) -> CertificateParams {
-        let mut params = CertificateParams::default();
-        params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params
-    }
-
-    #[test]
-    fn those_above_an_authority_follow_it_in_order_and_end_no_sooner() {
-        let (root, _) = Authority::create(AuthorityKind::Etcd, now()).unwrap();
-        let mut params = params("intermediate");
-        params.not_after = at(now() + AUTHORITY_LIFE * 2);
-        let key = KeyPair::generate().unwrap();
-        let own = params.signed_by(&key, &root.issuer).unwrap().pem();
-        let read = |certificates: &str| {
-            Authority::read(certificates.as_bytes(), key.serialize_pem().as_bytes(), now())
-        };
-        let above = root.certificates_pem();
-        let chain = read(&format!("{own}{above}")).unwrap();
-        assert_eq!(chain.not_after(), root.not_after(), "the sooner end of the two");
-        assert_eq!(chain.subject(), "CN=intermediate");
-        assert_eq!(read(&own).unwrap().not_after(), now() + AUTHORITY_LIFE * 2);
-        for wrong in [format!("{own}{own}"), format!("{above}{own}")] {
-            assert_eq!(read(&wrong).unwrap_err(), Unusable::Chain);
-        }
-    }
-
     #[test]
     fn an_authority_without_an_end_can_sign() {
-        let mut params = params("endless");
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.not_after = rcgen::date_time_ymd(9999, 12, 31);
         let key = KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap().pem();

@@ -12,20 +12,18 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::task::spawn_blocking;
 use tracing::{debug, info, warn};
 
+use super::answer::{Answer, Grant, Outcome, Recorded, Unrecorded, act};
 use super::authority::{Authority, AuthorityKind};
 use super::directory;
 use super::gauges::Gauges;
-use super::index::{Index, Record};
-use super::node::{self, NodeHolder, NodeRole};
-use super::plan::{AtHand, Decision, Refusal, Wait, plan, requested_key};
-use super::record::{issued, refused};
+use super::index::Index;
+use super::plan::{AtHand, Decision, Wait, plan};
 use super::recorded_node::RecordedNode;
-use crate::etcd::{ClusterId, Etcd, Fence, FencedError, Revision, Stop};
-use crate::failpoint;
+use crate::etcd::{ClusterId, Fence, Stop};
 use crate::kube::events::{Notice, Severity};
 use crate::store::object::node::role_word;
-use crate::store::writer::{Proof, Unit, Write, Writer, writer};
-use crate::store::{Follower, Name, Store};
+use crate::store::writer::{Writer, writer};
+use crate::store::{Follower, Store};
 use crate::term::{Acts, Notices, TermOver};
 
 /// How often the files of the authority are read, two of a kilobyte each, and records are counted.
@@ -98,42 +96,6 @@ async fn read_authority(directory: PathBuf) -> ReadAuthority {
     let read = reading.await.map_err(|failed| failed.to_string())?;
     read.map(Arc::new).map_err(|error| error.to_string())
 }
-
-/// An answer to a request, before it is made.
-struct Answer {
-    uid: Box<str>,
-    record: Record,
-    reply: Result<Grant, Refusal>,
-}
-
-/// What a certificate is made of, besides the request.
-struct Grant {
-    role: NodeRole,
-    /// When the node was last written.
-    node: Revision,
-    authority: Arc<Authority>,
-    cluster: ClusterId,
-}
-
-/// An answer as it is reported: to which node, and the role that was signed for, or the refusal.
-struct Recorded {
-    node: String,
-    answer: Result<NodeRole, Refusal>,
-}
-
-/// Why an answer was not recorded, as far as is known.
-#[derive(Debug, thiserror::Error)]
-enum Unrecorded {
-    /// etcd did not take it.
-    #[error(transparent)]
-    Stopped(#[from] Stop),
-    /// It could not be made, or its recording got no reply.
-    #[error("{0}")]
-    Failed(String),
-}
-
-/// What became of an answer: recorded at this revision, or not.
-type Outcome = Result<(Revision, Recorded), Unrecorded>;
 
 /// The requests that wait for the same, in words.
 struct Waiting {
@@ -252,7 +214,8 @@ impl<'c> TermState<'c> {
         for answer in answers {
             let uid = answer.uid.clone();
             let (certifier, writer) = (self.certifier, self.writer.clone());
-            let acting = async move { act(certifier, &writer, answer).await };
+            let life = certifier.settings.life;
+            let acting = async move { act(&certifier.store, &writer, life, answer).await };
             self.acts.begin(uid, acting);
         }
     }
@@ -338,63 +301,4 @@ impl<'c> TermState<'c> {
             }
         }
     }
-}
-
-/// Makes an answer and records it, if the node and the record are what they were when it was decided (INV-13).
-async fn act(certifier: &Certifier, writer: &Writer, answer: Answer) -> Outcome {
-    failpoint::pause_at("identity.before-sign").await;
-    let Answer { uid, record, reply } = answer;
-    let Store { etcd, keys } = &certifier.store;
-    let put = |after| Unit::new().put(keys.certificate(&uid), record.revision, after);
-    let reply = reply.and_then(|grant| Ok((requested_key(&record.value)?, grant)));
-    let (unit, answer) = match reply {
-        Err(refusal) => (put(refused(&record, &refusal)), Err(refusal)),
-        Ok((key, grant)) => {
-            // A name that is none has no node in the index, and its request waits.
-            let Ok(name) = record.value.node.parse::<Name>() else {
-                return Err(Stop::Stale.into());
-            };
-            let holder = NodeHolder {
-                cluster: grant.cluster,
-                uid: &uid,
-                name: name.as_str(),
-                role: grant.role,
-            };
-            let life = certifier.settings.life;
-            let signed = match node::certificate(&grant.authority, &key, holder, life, Timestamp::now()) {
-                Ok(signed) => signed,
-                Err(error) => return Err(Unrecorded::Failed(error.to_string())),
-            };
-            let unit = put(issued(&record, grant.role, &signed))
-                .proving(Proof::Unchanged(keys.node(&name), grant.node))
-                .proving(Proof::Unchanged(keys.removed(&uid), Revision::ABSENT));
-            (unit, Ok(grant.role))
-        }
-    };
-    failpoint::pause_at("identity.before-store").await;
-    let written = unit.writes().to_vec();
-    let reply = writer.write(unit).await;
-    let reply = Some(reply).filter(|_| !failpoint::drop_reply_at("identity.reply"));
-    let recorded = match reply {
-        Some(Ok(revision)) => Ok(revision),
-        Some(Err(error @ FencedError::Unknown(_))) => {
-            find(etcd, &written).await.ok_or(Stop::from(error).into())
-        }
-        Some(Err(error)) => Err(Stop::from(error).into()),
-        None => find(etcd, &written)
-            .await
-            .ok_or_else(|| Unrecorded::Failed("the reply was lost".to_owned())),
-    };
-    failpoint::pause_at("identity.after-store").await;
-    let node = record.value.node;
-    Ok((recorded?, Recorded { node, answer }))
-}
-
-/// The revision of the record, the one write of an answer, if etcd holds it. A write that etcd makes after this look is counted and
-/// reported nowhere.
-async fn find(etcd: &Etcd, written: &[Write]) -> Option<Revision> {
-    let write = written.first()?;
-    let (stored, _) = etcd.get(&write.key).await.ok()?;
-    let stored = stored.filter(|kv| Some(&kv.value) == write.value.as_ref())?;
-    Some(stored.mod_revision)
 }

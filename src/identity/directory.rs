@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use super::authority::{Authority, AuthorityCertificate, AuthorityKind, Unusable};
+use super::authority::{Authority, AuthorityCertificate, AuthorityKind};
+use super::issuers::Unusable;
 
 /// The authorities that sign.
 pub const CURRENT: &str = "current";

@@ -27,8 +27,8 @@ pub struct Signed {
     pub not_after: Timestamp,
 }
 
-/// A certificate with its key.
-#[derive(Clone, Debug)]
+/// A certificate with its key. It has no `Debug`: that would print the key.
+#[derive(Clone)]
 pub struct Issued {
     /// The certificate and those of the authorities between it and a self-signed one, in PEM.
     pub chain_pem: String,

@@ -3,6 +3,7 @@
 //! The *node authority* signs what agents and the control port show, the *etcd authority* what etcd and its clients show. They
 //! are two, so that a certificate of a node never passes at etcd.
 
+mod answer;
 pub mod authority;
 pub mod certificate;
 pub mod chain;
@@ -14,6 +15,7 @@ pub mod etcd;
 mod gauges;
 mod index;
 pub mod issue;
+mod issuers;
 pub mod node;
 pub mod node_key;
 mod plan;
@@ -23,8 +25,9 @@ pub mod request;
 pub mod token;
 pub mod validity;
 
-pub use authority::{Authority, AuthorityCertificate, AuthorityDigest, AuthorityKind, Unusable};
+pub use authority::{Authority, AuthorityCertificate, AuthorityDigest, AuthorityKind};
 pub use chain::NodeChain;
+pub use issuers::Unusable;
 pub use node_key::NodeKey;
 pub use token::Token;
 

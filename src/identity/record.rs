@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_a_later_release_knows_stays_and_a_requestdoes_not_grow() {
+    fn what_only_a_later_release_knows_stays_and_a_request_does_not_grow() {
         // Field 2 is the request; in it field 15, a varint. Then field 15 of the record.
         let newer: [&[u8]; 2] = [&[0x12, 2, 0x78, 7], &[0x78, 9]];
         let mut stored = pending().stored.into_vec();

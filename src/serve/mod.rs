@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 use crate::metrics::Metrics;
 
 mod connections;
+pub mod limit;
 mod pages;
 
 /// How long [`Server::stop`] lets requests under way finish. A probe is answered from memory, in well under a

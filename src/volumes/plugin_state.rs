@@ -229,22 +229,31 @@ impl PluginState {
         };
         let reported = self.reported.clone().unwrap_or_default();
         let capabilities = reported.capabilities.iter().flat_map(Capabilities::iter);
-        // Before its first session, its endpoint is all that is known of its backend; without its record, the status is all that is
-        // left of that.
-        let endpoint = plugin::endpoint(&self.record).to_owned();
-        let before = (!endpoint.is_empty()).then(|| Backend {
-            endpoint,
-            ..Backend::default()
-        });
         PluginStatus {
             state: state.to_owned(),
             message,
             version: reported.version,
             capabilities: capabilities.map(|one| one.name().to_owned()).collect(),
-            backend: self.backend.clone().or(before),
+            backend: self.known_backend(),
             creator: self.creator.clone(),
             ..PluginStatus::default()
         }
+    }
+
+    /// What is known of its backend. Before its first session that is its endpoint alone, which an operator may change; without its
+    /// record, the status is all that is left.
+    fn known_backend(&self) -> Option<Backend> {
+        let endpoint = plugin::endpoint(&self.record);
+        let is_its_own = |backend: &&Backend| {
+            let is_of_record = endpoint.is_empty() || backend.endpoint == endpoint;
+            self.reported.is_some() || !backend.id.is_empty() || is_of_record
+        };
+        let before = || Backend {
+            endpoint: endpoint.to_owned(),
+            ..Backend::default()
+        };
+        let own = self.backend.as_ref().filter(is_its_own).cloned();
+        own.or_else(|| (!endpoint.is_empty()).then(before))
     }
 
     /// Whether the plugin's list is due to be compared with the records.
@@ -316,6 +325,34 @@ mod tests {
         let endpoint = "unix:///s".parse().unwrap();
         state.not_ready = Some(NotReady::Starting { endpoint });
         assert_eq!(state.readiness().state, "PluginStarting");
+    }
+
+    /// A status that names no identity says nothing of a session: the endpoint in it was that of the Plugin.
+    #[tokio::test]
+    async fn a_plugin_that_never_answered_is_at_the_endpoint_of_its_object_whatever_its_status_said() {
+        let plugins = Plugins::new(Metrics::new("test"));
+        let configured = |status: &PluginStatus, endpoint: &str| {
+            let mut state = PluginState::new(Instant::now());
+            let record = record(endpoint, 1);
+            state.configure(&name(), Some(&record), Some(status), &plugins);
+            state
+        };
+        let first = configured(&PluginStatus::default(), "unix:///typo").readiness();
+        let mut state = configured(&first, "unix:///s");
+        let second = state.readiness();
+        assert_eq!(second.backend.as_ref().unwrap().endpoint, "unix:///s");
+        state.configure(&name(), None, Some(&second), &plugins);
+        assert_eq!(
+            state.readiness().backend,
+            second.backend,
+            "without its object, the status stays"
+        );
+        let mut identified = second.clone();
+        identified.backend.as_mut().unwrap().id = "b-1".to_owned();
+        assert_eq!(
+            configured(&identified, "unix:///other").readiness().backend,
+            identified.backend
+        );
     }
 
     #[tokio::test]

@@ -331,9 +331,9 @@ pub fn with_stray(volume: &Volume, csi_node_id: &str) -> Volume {
 /// The volume without the request to unpublish it from this node id.
 pub fn without_stray(volume: &Volume, csi_node_id: &str) -> Volume {
     let mut volume = volume.clone();
-    status_of(&mut volume)
-        .detach_node_ids
-        .retain(|id| id != csi_node_id);
+    if let Some(status) = &mut volume.status {
+        status.detach_node_ids.retain(|id| id != csi_node_id);
+    }
     volume
 }
 

@@ -13,6 +13,7 @@ use crate::proto;
 use crate::proto::access_mode::{Kind, Scope, Sharing};
 use crate::proto::{Backend, Capacity, Publication, Volume, VolumeSpec};
 use crate::store::object::Object;
+use crate::store::object::volume::made_at;
 
 /// The capabilities that the plan depends on.
 pub fn offers(capabilities: &Capabilities) -> Offers {
@@ -42,8 +43,7 @@ fn spec_of(volume: &Volume) -> VolumeSpec {
 }
 
 fn capability_of(volume: &Volume) -> VolumeCapability {
-    let backend = volume.status.as_ref().and_then(|status| status.backend.as_ref());
-    let is_exact = backend.is_some_and(|backend| backend.exact_access_mode);
+    let is_exact = made_at(volume).is_some_and(|backend| backend.exact_access_mode);
     capability(spec_of(volume).access_mode.unwrap_or_default(), is_exact)
 }
 

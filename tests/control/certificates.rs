@@ -51,7 +51,9 @@ async fn a_request_waits_for_a_leader_and_is_answered_through_every_replica() {
         format!("{}/current/node-ca.key", site.ca),
         site.path("node-ca.key"),
     );
-    let Replicas(mut replicas) = site.launch().start_all(&["c1", "c2"]);
+    let replicas = site.launch().start_all(&["c1", "c2"]);
+    let (leader, _) = replicas.leader().await;
+    let Replicas(mut replicas) = replicas;
     let mut clients = Vec::new();
     for replica in &mut replicas {
         clients.push(site.client(replica).await);
@@ -63,6 +65,8 @@ async fn a_request_waits_for_a_leader_and_is_answered_through_every_replica() {
             .wait_for_log("the control port gets no new certificate")
             .await;
     }
+    let says = "the node authority cannot sign any more";
+    replicas[leader].wait_for_log(says).await;
     let uid = Key::new().join(&mut clients[0], "n1", &token).await.unwrap();
     let waits = status_within(&mut clients[1], &uid, Duration::from_secs(1)).await;
     let waits = waits.expect("it answers before the deadline of the call");

@@ -4,13 +4,14 @@ use prost::Message;
 use quorate::proto::publication_status::State;
 use quorate::proto::{
     ConfirmExpandedRequest, ConfirmUnpublishedRequest, Metadata, Publication, PublicationSpec,
-    PublicationStatus, Volume, VolumeStatus,
+    PublicationStatus, Volume,
 };
 use quorate::term::Notices;
 use tonic::{Code, Status};
 
 use super::site::{Client, Site};
 use crate::identity::site::certifying_leader;
+use crate::support::base::document;
 
 /// A publication of volume `data`, which no leader works on: there is no plugin.
 async fn publish(site: &Site, node: &str, node_uid: &str, state: State) -> Vec<u8> {
@@ -82,7 +83,7 @@ async fn a_node_confirms_its_own_publication_and_from_one_state_alone() {
     let before = stored(&site, &key).await;
     for (client, uid) in [(&other, "p-n1"), (&own, "p-n2"), (&own, "")] {
         let refused = unpublished(&mut client.clone(), uid).await.unwrap_err();
-        assert_eq!(refused.code(), Code::NotFound, "{uid}: {refused}");
+        assert_eq!(refused.code(), Code::FailedPrecondition, "{uid}: {refused}");
     }
     assert_eq!(stored(&site, &key).await, before);
     unpublished(&mut own, "p-n1").await.unwrap();
@@ -103,7 +104,7 @@ async fn a_node_confirms_its_own_publication_and_from_one_state_alone() {
     // One of a former node of the name is another one.
     let key = publish(&site, "n1", "former", State::PendingNodeUnpublish).await;
     let refused = unpublished(&mut own, "p-n1").await.unwrap_err();
-    assert_eq!(refused.code(), Code::NotFound, "{refused}");
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
     let left = stored(&site, &key).await.status.unwrap();
     assert_eq!(left.state(), State::PendingNodeUnpublish);
     let nowhere = ConfirmUnpublishedRequest {
@@ -126,24 +127,15 @@ async fn a_node_confirms_what_it_has_expanded_up_to_the_capacity_of_the_volume()
     let mut own = site.client_of(&mut replica, &node).await;
     let key = publish(&site, "n1", &node.uid, State::Published).await;
     let refused = expanded(&mut own, "p-n1", 1).await.unwrap_err();
-    assert_eq!(
-        refused.code(),
-        Code::NotFound,
-        "there is no such volume: {refused}"
-    );
-    let volume = Volume {
-        metadata: Some(Metadata {
-            name: "data".to_owned(),
-            uid: "v".to_owned(),
-            ..Metadata::default()
-        }),
-        status: Some(VolumeStatus {
-            capacity_bytes: 4096,
-            ..VolumeStatus::default()
-        }),
-        ..Volume::default()
-    };
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    site.apply(&document("Plugin", "p", "{endpoint: \"unix:///nowhere.sock\"}"))
+        .await;
+    let spec = "{driver: {name: p}, accessMode: {scope: singleNode, sharing: none, block: {}}, capacity: {required: 4096}}";
+    site.apply(&document("Volume", "data", spec)).await;
     let volume_key = site.store.keys.volume(&"data".parse().unwrap());
+    let stored_volume = site.read(&volume_key).await.unwrap();
+    let mut volume = Volume::decode(&*stored_volume.value).unwrap();
+    volume.status.get_or_insert_default().capacity_bytes = 4096;
     site.put(&volume_key, volume.encode_to_vec()).await;
     let bytes = async || stored(&site, &key).await.status.unwrap().expanded_bytes;
     let more = expanded(&mut own, "p-n1", 4097).await.unwrap_err();
@@ -154,7 +146,7 @@ async fn a_node_confirms_what_it_has_expanded_up_to_the_capacity_of_the_volume()
         assert_eq!(bytes().await, expected);
     }
     let refused = expanded(&mut own, "p-n2", 4096).await.unwrap_err();
-    assert_eq!(refused.code(), Code::NotFound, "{refused}");
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
     publish(&site, "n1", &node.uid, State::PendingUnpublish).await;
     let late = expanded(&mut own, "p-n1", 4096).await.unwrap_err();
     assert_eq!(late.code(), Code::FailedPrecondition, "{late}");

@@ -17,7 +17,7 @@ use tokio_rustls::rustls::{
 use tonic::Code;
 
 use super::site::{Key, Site, control_address, report};
-use crate::support::quorate::TestReplica;
+use crate::support::quorate::{Launch, TestReplica};
 use crate::support::wait::{SOON, eventually, same};
 
 fn config(site: &Site, versions: &[&'static SupportedProtocolVersion]) -> Arc<ClientConfig> {
@@ -49,7 +49,8 @@ async fn the_port_speaks_tls_1_3_alone_under_one_name_and_resumes_no_connection(
     drop(site.client(&mut replica).await);
     let name = site.server_name();
     let old = config(&site, &[&TLS12]);
-    handshake(&mut replica, &old, &name).await.unwrap_err();
+    let refused = handshake(&mut replica, &old, &name).await.unwrap_err();
+    assert!(refused.to_string().contains("ProtocolVersion"), "{refused}");
     let both = config(&site, &[&TLS12, &TLS13]);
     for _ in 0..2 {
         let mut stream = handshake(&mut replica, &both, &name).await.unwrap();
@@ -68,7 +69,8 @@ async fn the_port_speaks_tls_1_3_alone_under_one_name_and_resumes_no_connection(
         assert_eq!(chain.last(), Some(&authority), "the whole chain is sent");
     }
     for other in ["localhost", "control.1.quorate", "n1"] {
-        handshake(&mut replica, &both, other).await.unwrap_err();
+        let refused = handshake(&mut replica, &both, other).await.unwrap_err();
+        assert!(refused.to_string().contains("not valid for name"), "{refused}");
     }
 }
 
@@ -138,13 +140,14 @@ async fn a_replica_that_stops_ends_its_calls_and_exits_in_time() {
     let mut waiting = client.clone();
     let calling = async move { super::site::status(&mut waiting, &uid).await };
     let stopping = async {
-        // The call is under way: it is answered only at its deadline otherwise.
+        // For the call to be under way: it is answered only at its deadline otherwise.
         tokio::time::sleep(Duration::from_millis(200)).await;
         replica.terminate();
         replica.ended().await
     };
     let (ended, exit) = tokio::join!(calling, stopping);
-    assert_eq!(ended.unwrap_err().code(), Code::Unavailable);
+    // By the replica, or by the end of the connection.
+    ended.unwrap_err();
     assert!(exit.success(), "{exit}");
 }
 
@@ -153,8 +156,8 @@ async fn without_authorities_there_is_no_control_port_and_an_address_in_use_is_n
     let site = Site::start().await;
     let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = taken.local_addr().unwrap();
-    let launch = site.launch().flag(format!("--control-listen={address}"));
-    let mut refused = launch.start("c1");
+    let launch = || Launch::on(&site.etcd).flag(format!("--control-listen={address}"));
+    let mut refused = launch().flag(format!("--ca-dir={}", site.ca)).start("c1");
     assert_eq!(refused.ended().await.code(), Some(1));
     let log = refused.log();
     assert!(
@@ -162,8 +165,7 @@ async fn without_authorities_there_is_no_control_port_and_an_address_in_use_is_n
         "{log}"
     );
     assert!(log.contains("--control-listen"), "{log}");
-    let without = crate::support::quorate::Launch::on(&site.etcd);
-    let mut without = without.flag(format!("--control-listen={address}")).start("c2");
+    let mut without = launch().start("c2");
     eventually(SOON, "it leads", async || same(without.leads().await, true)).await;
     assert!(!without.log().contains("control API on"), "{}", without.log());
 }

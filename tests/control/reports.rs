@@ -113,6 +113,32 @@ async fn of_nodes_that_claim_one_csi_node_id_at_once_one_gets_it() {
     assert_eq!(taken, 1);
 }
 
+/// Each write below `/nodes/` delays a restriction.
+#[tokio::test]
+async fn a_node_that_reports_something_else_again_and_again_is_stopped_and_disturbs_no_other() {
+    let site = Site::start().await;
+    let token = site.token(&["--role", "worker"]).await;
+    let mut replica = site.replica().await;
+    let mut client = site.client(&mut replica).await;
+    let first = site.member(&mut client, "n1", &token).await;
+    let second = site.member(&mut client, "n2", &token).await;
+    let mut first = site.client_of(&mut replica, &first).await;
+    let mut second = site.client_of(&mut replica, &second).await;
+    let mut flapping = 0;
+    let refused = loop {
+        flapping += 1;
+        match report(&mut first, flapping, &[]).await {
+            Ok(()) => assert!(flapping < 100, "nothing stops it"),
+            Err(refused) => break refused,
+        }
+    };
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+    report(&mut first, flapping - 1, &[])
+        .await
+        .expect("what changes nothing is not counted");
+    report(&mut second, 1, &[]).await.expect("another one may");
+}
+
 #[tokio::test]
 async fn a_report_that_is_malformed_is_refused_whole() {
     let site = Site::start().await;

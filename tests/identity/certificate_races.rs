@@ -135,6 +135,23 @@ async fn no_record_comes_back_after_its_node_was_deleted() {
     assert_eq!(site.stored(&uid).await, None);
 }
 
+/// INV-1: the leader does not know that its term is over, as after a pause, and the node and the record are what it has read.
+#[tokio::test]
+async fn a_stale_leaders_answer_is_refused_at_the_current_revision() {
+    let site = Site::start().await;
+    let uid = site.add_node("n1").await;
+    let mut leader = site.leader().await;
+    for key in site.etcd.keys("/quorate/kubernetes/reconciler/leader/") {
+        site.etcd.etcdctl(&["del", &key]);
+    }
+    site.request("n1", &uid, &request().0).await;
+    leader.work_ended().await;
+    assert_eq!(leader.metric("quorate_fenced_writes_refused_total"), 1.0);
+    assert_eq!(site.record(&uid).await.state(), State::Pending);
+    let _next = site.leader().await;
+    site.answered(&uid, State::Issued).await;
+}
+
 #[tokio::test]
 async fn a_leader_that_is_woken_after_its_term_records_nothing() {
     for point in BEFORE {

@@ -7,6 +7,7 @@ use std::process::Command;
 use jiff::Timestamp;
 use prost::Message;
 use quorate::etcd::{KeyRange, Txn};
+use quorate::kube::events::Severity;
 use quorate::proto::node_certificate::State;
 use quorate::proto::node_spec::Membership;
 use quorate::proto::{NodeCertificate, RemovedNode, Role};
@@ -161,13 +162,11 @@ async fn what_a_request_waits_for_is_reported_once_however_many_others_are_answe
         same(states.filter(|state| *state == State::Issued).count(), OTHERS)
     })
     .await;
-    let said: Vec<String> = std::iter::from_fn(|| notices.try_recv().ok())
-        .map(|notice| notice.note)
-        .collect();
-    assert_eq!(
-        said,
-        ["requests for certificates wait (node waiting): an operator has yet to accept the node"]
-    );
+    let said = std::iter::from_fn(|| notices.try_recv().ok());
+    let said: Vec<(Severity, String)> = said.map(|notice| (notice.severity, notice.note)).collect();
+    // Operators who accept each node expect it.
+    let waits = "requests for certificates wait (node waiting): an operator has yet to accept the node";
+    assert_eq!(said, [(Severity::Normal, waits.to_owned())]);
 }
 
 #[tokio::test]

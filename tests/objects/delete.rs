@@ -131,7 +131,7 @@ async fn wrong_requests_have_their_codes_and_delete_nothing() {
 }
 
 /// Runs `delete` on a terminal. Once it asks for confirmation, runs `meanwhile`, and then types the answer.
-async fn answer<T>(
+pub async fn answer<T>(
     cluster: &Base,
     what: &str,
     meanwhile: impl Future<Output = T>,

@@ -6,6 +6,8 @@ mod commit;
 mod conflicts;
 mod delete;
 mod get;
+mod later;
+mod removals;
 mod watch;
 
 use quorate::store::Keys;

@@ -109,6 +109,15 @@ async fn a_plugin_that_volumes_use_is_deleted_by_force_alone() {
         refused.contains("InUse") && refused.contains("volume data"),
         "{refused}"
     );
+    // One that cannot be read may use it (INV-12).
+    let key = world.store.keys.volume(&parsed("data"));
+    world.put(&key, [0xff]).await;
+    let delete = ["delete", "plugin", DRIVER, "--yes"];
+    let refused = world.run(&delete).await.expect_code(4);
+    assert!(
+        refused.contains("InUse") && refused.contains("volume data"),
+        "{refused}"
+    );
     world
         .done(&["delete", "plugin", DRIVER, "--yes", "--force"])
         .await;

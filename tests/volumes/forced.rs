@@ -70,6 +70,33 @@ async fn a_publication_that_cannot_be_read_is_forgotten_and_holds_its_volume_no_
     leader.resign().await;
 }
 
+/// INV-3: a call for its node id may be under way, and the record that would keep that cannot be read.
+#[tokio::test]
+async fn a_node_id_that_nothing_keeps_is_named_where_its_publication_is_forgotten() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&shared_volume("data", "")).await;
+    world.publish("data", "n1").await;
+    world.publish("data", "n2").await;
+    leader.resign().await;
+    let forget = async |node| {
+        let forget = ["unpublish", "data", node, "--force", "--yes"];
+        world.done(&forget).await
+    };
+    // A state of a later release.
+    let key = world.store.keys.publication(&parsed("data"), &parsed("n1"));
+    let mut publication = world.publication("data", "n1").await.unwrap();
+    publication.status.as_mut().unwrap().state = 99;
+    world.put(&key, publication.encode_to_vec()).await;
+    let said = forget("n1").await;
+    assert!(said.contains("unpublish data --node-id csi-n1"), "{said}");
+    world.done(&["unpublish", "data", "n2", "--confirm"]).await;
+    let of_volume = world.store.keys.volume(&parsed("data"));
+    world.put(&of_volume, [0xff]).await;
+    let said = forget("n2").await;
+    assert!(said.contains("unpublish data --node-id csi-n2"), "{said}");
+}
+
 #[tokio::test]
 async fn a_volume_that_was_forgotten_by_force_is_taken_back_as_it_was_or_removed() {
     let world = World::start().await;

@@ -1,5 +1,9 @@
 //! What is forgotten by force while a call for it is under way, and wanted again before that call has ended (INV-3, INV-6).
 
+use std::collections::BTreeMap;
+
+use quorate_dev::csi_plugin::backend::Volume as Unmanaged;
+
 use super::forced::tombstone;
 use super::imports::taken_in;
 use super::*;
@@ -24,7 +28,11 @@ async fn after_an_unanswered_call(world: &World, published: usize) {
 
 /// A volume called data, and a leader that waits for a call to unpublish for a second only.
 async fn impatient() -> (World, Leader) {
-    let world = World::start().await;
+    impatient_with(TestPlugin::start().await).await
+}
+
+async fn impatient_with(plugin: TestPlugin) -> (World, Leader) {
+    let world = World::with(plugin).await;
     let limits = "{\"timeout\": \"60s\", \"timeouts\": {\"unpublish\": \"1s\"}}";
     world.apply(&world.plugin_document(limits)).await;
     let leader = world.leader().await;
@@ -104,11 +112,20 @@ async fn a_node_id_that_the_plugin_never_confirms_holds_its_volume_until_an_oper
     world.plugin.fault(UNPUBLISH, None, fails).await;
     world.done(&["unpublish", "data", "--node-id", "csi-n9"]).await;
     world.expect_blocked("data", None, "NotFound").await;
-    let shown = world.done(&["get", "volume", "data", "-o", "yaml"]).await;
-    assert!(
-        shown.contains("detachNodeIDs") && shown.contains("csi-n9"),
-        "{shown}"
-    );
+    // What is shown is a document, which changes nothing.
+    eventually(SOON, "what was shown is applied", async || {
+        let shown = world.done(&["get", "volume", "data", "-o", "yaml"]).await;
+        assert!(
+            shown.contains("detachNodeIDs") && shown.contains("csi-n9"),
+            "{shown}"
+        );
+        let applied = world.run_with(&["apply", "-f", "-"], &shown).await;
+        match applied.stdout.contains("unchanged") {
+            true => Ok(()),
+            false => Err(format!("{applied:?}")),
+        }
+    })
+    .await;
     world.done(&["delete", "volume", "data", "--yes"]).await;
     let described = world.done(&["describe", "volume", "data"]).await;
     let way_out = "quorate unpublish data --node-id ID --force";
@@ -142,10 +159,11 @@ async fn being_unpublished(world: &World) -> String {
     id
 }
 
-/// Returns once the leader has seen everything that was written before: volumes and publications, which it follows separately.
-async fn seen_by_the_leader(world: &World) {
-    world.apply(&volume("later", "")).await;
-    world.publish("later", "n2").await;
+/// Returns once the leader has seen everything that was written before: volumes and publications, which it follows separately. Makes
+/// another volume for that.
+pub async fn seen_by_the_leader(world: &World) {
+    world.apply(&volume("seen", "")).await;
+    world.publish("seen", "n2").await;
 }
 
 /// The call that hangs is why the volume was forgotten. It would take the volume from the node that has it by then.
@@ -183,6 +201,94 @@ async fn what_is_taken_in_by_its_id_is_published_only_after_it_has_left_the_node
     after_an_unanswered_call(&world, 1).await;
     assert_eq!(world.plugin.calls_of(PUBLISH).len(), 1, "it may be detached yet");
     expect_published_after_an_answer(&world, "theirs", &id).await;
+    leader.resign().await;
+}
+
+/// The plugin creates nothing, so that a volume is the one with its name whatever its record is.
+#[tokio::test]
+async fn what_takes_its_name_as_its_id_is_published_only_after_it_has_left_the_node_of_a_forgotten_record() {
+    let plugin = TestPlugin::start_with(|options| options.offers.create = false).await;
+    plugin.backend().create("data", &unmanaged("data")).unwrap();
+    let (world, leader) = impatient_with(plugin).await;
+    world.publish("data", "n1").await;
+    world.plugin.fault(UNPUBLISH, None, Happening::Hangs).await;
+    world.done(&["unpublish", "data", "n1", "--confirm"]).await;
+    after_an_unanswered_call(&world, 1).await;
+    world
+        .done(&["delete", "volume", "data", "--yes", "--force"])
+        .await;
+    world.apply(&volume("data", "")).await;
+    world.done(&["publish", "data", "n1"]).await;
+    after_an_unanswered_call(&world, 1).await;
+    assert_eq!(world.plugin.calls_of(PUBLISH).len(), 1, "it may be detached yet");
+    expect_published_after_an_answer(&world, "data", "data").await;
+    leader.resign().await;
+}
+
+/// A volume that something else has created at the backend.
+fn unmanaged(name: &str) -> Unmanaged {
+    Unmanaged {
+        name: name.to_owned(),
+        capacity: 1 << 20,
+        block: false,
+        mode: 1,
+        parameters: BTreeMap::new(),
+        place: None,
+    }
+}
+
+/// INV-6, INV-12: an earlier record was being unpublished from the node, by a later one the node uses the volume.
+#[tokio::test]
+async fn what_a_node_may_use_by_the_last_forgotten_record_stays_there_whatever_an_earlier_one_says() {
+    let (world, leader) = impatient().await;
+    world.publish("data", "n1").await;
+    let id = world.backend_id("data").await;
+    world.plugin.fault(UNPUBLISH, None, Happening::Hangs).await;
+    world.done(&["unpublish", "data", "n1", "--confirm"]).await;
+    after_an_unanswered_call(&world, 1).await;
+    let forget = async |name| {
+        let forget = ["delete", "volume", name, "--yes", "--force"];
+        world.done(&forget).await;
+    };
+    forget("data").await;
+    world.plugin.clear_faults().await;
+    world.apply(&taken_in("theirs", &id, "")).await;
+    world.publish("theirs", "n1").await;
+    let left = world.plugin.calls_of(UNPUBLISH).len();
+    forget("theirs").await;
+    world.apply(&taken_in("again", &id, "")).await;
+    world.expect_created("again").await;
+    world.publish("again", "n1").await;
+    assert_eq!(
+        world.plugin.calls_of(UNPUBLISH).len(),
+        left,
+        "the node may use it"
+    );
+    assert_eq!(world.attached(&id), ["csi-n1"]);
+    world.unpublish("again", "n1").await;
+    leader.resign().await;
+}
+
+/// INV-12: what cannot be read may be the record of the volume, and a call for it may be under way.
+#[tokio::test]
+async fn what_may_be_a_forgotten_record_that_cannot_be_read_holds_back_what_is_taken_in() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    let id = world.backend_id("data").await;
+    world.put(&world.store.keys.volume(&parsed("data")), [0xff]).await;
+    world
+        .done(&["delete", "volume", "data", "--yes", "--force"])
+        .await;
+    world.apply(&taken_in("theirs", &id, "")).await;
+    let blocked = world.expect_blocked("theirs", None, "RecordMalformed").await;
+    let name = tombstone(&world).await;
+    assert!(blocked.message.contains(&name), "{blocked:?}");
+    world.done(&["delete", "tombstone", &name, "--yes"]).await;
+    world.done(&["retry", "volume", "theirs"]).await;
+    world.publish("theirs", "n1").await;
+    assert_eq!(world.attached(&id), ["csi-n1"]);
     leader.resign().await;
 }
 

@@ -124,6 +124,12 @@ const QUEUED: usize = 10_000;
 /// How long each creation takes.
 const CREATE_MS: u64 = 5_000;
 
+/// A detachment is begun within this.
+const BEGUN_MICROS: u64 = 100_000;
+
+/// Or within as many writes of one key, where those are slow.
+const ROUND_TRIPS: u64 = 50;
+
 #[tokio::test]
 async fn a_detachment_waits_for_none_of_ten_thousand_creations_that_are_queued() {
     let world = World::start().await;
@@ -162,8 +168,11 @@ async fn a_detachment_waits_for_none_of_ten_thousand_creations_that_are_queued()
         }
     })
     .await;
-    let mut soonest = u64::MAX;
+    let (mut soonest, mut round_trip) = (u64::MAX, 0);
     for node in nodes {
+        let asked = micros_now();
+        world.put(b"/round-trip", "").await;
+        round_trip = round_trip.max(micros_now().saturating_sub(asked));
         let before = world.plugin.calls_of("ControllerUnpublishVolume").len();
         let confirmed = micros_now();
         world.confirm_unpublished("data", node).await;
@@ -171,8 +180,10 @@ async fn a_detachment_waits_for_none_of_ten_thousand_creations_that_are_queued()
         let calls = world.plugin.calls_of("ControllerUnpublishVolume");
         soonest = soonest.min(calls[before].start.saturating_sub(confirmed));
     }
-    // A detachment that waits for one creation alone begins later than this.
-    eprintln!("begun after {soonest} µs");
-    assert!(soonest < CREATE_MS * 1000 / 2, "{soonest} µs");
+    // On a machine that is slow, so is the way through etcd, the leader and the plugin.
+    let limit = BEGUN_MICROS.max(ROUND_TRIPS * round_trip);
+    let figures = format!("begun after {soonest} µs, a round trip to etcd took {round_trip} µs");
+    eprintln!("{figures}");
+    assert!(soonest < limit, "{figures}");
     leader.resign().await;
 }

@@ -2,6 +2,8 @@
 
 use super::deletion::being_created;
 use super::forced::tombstone;
+use super::forgotten::seen_by_the_leader;
+use super::imports::taken_in;
 use super::unreadable::after_the_calls;
 use super::*;
 
@@ -99,6 +101,7 @@ async fn what_a_volume_left_on_a_node_is_undone_under_its_new_name_once_its_reco
     world.done(&["tombstone", "adopt", &name, "--as", "old"]).await;
     let unreadable = world.store.keys.publication(&parsed("old"), &parsed("n9"));
     world.put(&unreadable, [0xff, 0xff]).await;
+    seen_by_the_leader(&world).await;
     world.plugin.release().await;
     after_the_calls(&world, "ControllerPublishVolume").await;
     assert_eq!(world.plugin.calls_of("ControllerUnpublishVolume"), []);
@@ -107,6 +110,33 @@ async fn what_a_volume_left_on_a_node_is_undone_under_its_new_name_once_its_reco
     world.expect_calls("ControllerUnpublishVolume", 1).await;
     let what = "the volume has left the node";
     eventually(SOON, what, async || same(world.attached(&id).len(), 0)).await;
+    world.check_calls();
+    leader.resign().await;
+}
+
+/// INV-6: the name that takes the volume in gets it only after that.
+#[tokio::test]
+async fn what_a_volume_left_on_a_node_is_undone_before_it_is_taken_in_under_another_name() {
+    let world = World::start().await;
+    world
+        .apply(&world.plugin_document("{\"timeout\": \"60s\"}"))
+        .await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    let id = world.backend_id("data").await;
+    lose_during_publication(&world).await;
+    world
+        .done(&["delete", "volume", "data", "--yes", "--force"])
+        .await;
+    world.apply(&taken_in("theirs", &id, "")).await;
+    seen_by_the_leader(&world).await;
+    assert_eq!(world.plugin.calls_of("ValidateVolumeCapabilities"), []);
+    world.plugin.release().await;
+    world.expect_created("theirs").await;
+    world.publish("theirs", "n1").await;
+    assert_eq!(world.attached(&id), ["csi-n1"]);
+    assert_ne!(world.plugin.calls_of("ControllerUnpublishVolume"), []);
     world.check_calls();
     leader.resign().await;
 }

@@ -162,6 +162,9 @@ async fn a_volume_waits_for_capacity_that_the_plugin_says_it_does_not_have() {
     };
     let by_itself = failed.start + 25_000_000;
     let is_late = deleted[0].end.unwrap() + 10_000_000 > by_itself;
+    if is_late {
+        eprintln!("nothing is shown: the deletion ended when it would have been tried again by itself");
+    }
     assert!(is_late || again.start < by_itself, "{failed:?} {again:?}");
     leader.resign().await;
 }

@@ -12,7 +12,7 @@ use crate::proto::{self, Node, PluginStatus, Publication, Service, Task, Volume}
 use crate::store::Name;
 use crate::store::keys::NodeKey;
 use crate::store::object::publication::{node_uid, state, state_word};
-use crate::store::object::volume::driver;
+use crate::store::object::volume::{driver, made_at};
 use crate::store::object::{Object, decode, plugin, service, task};
 use crate::volumes::plan::{self, Decision, Observed, Offers, Plugin, Step, Target, WaitReason};
 use crate::volumes::record::blocked;
@@ -231,10 +231,9 @@ fn observe_plugin(view: &View, volume: &Volume) -> Plugin {
     if plugin::not_ready(&status).is_some() {
         return Plugin::Unknown;
     }
-    let made_at = volume.status.as_ref().and_then(|status| status.backend.as_ref());
     let reported = status.backend.unwrap_or_default().id;
     match decode::<proto::Plugin>(driver, &kv.value) {
-        Ok(record) if !plugin::is_backend_of(&record, &reported, made_at) => Plugin::OtherBackend,
+        Ok(record) if !plugin::is_backend_of(&record, &reported, made_at(volume)) => Plugin::OtherBackend,
         _ => Plugin::Offers(EVERYTHING),
     }
 }

@@ -5,6 +5,7 @@ use crate::cli::exit::Failure;
 use crate::etcd::{Revision, Txn};
 use crate::store::Store;
 use crate::store::object::{Malformed, Object, decode};
+use crate::wire::with_unknown;
 
 /// An object with its key and the revision that it was read at.
 #[derive(Clone, Debug)]
@@ -15,6 +16,7 @@ pub struct Versioned<O> {
     pub key: Vec<u8>,
     /// The revision of its last write.
     pub revision: Revision,
+    value: Vec<u8>,
 }
 
 impl<O: Object> Versioned<O> {
@@ -30,6 +32,7 @@ impl<O: Object> Versioned<O> {
             object,
             key,
             revision: stored.mod_revision,
+            value: stored.value,
         }))
     }
 
@@ -47,11 +50,13 @@ impl<O: Object> Versioned<O> {
         })
     }
 
-    /// Replaces the object, if it is unchanged.
+    /// Replaces the object, if it is unchanged, and keeps what only a later release knows of it.
     pub fn put(&self, after: &O) -> Txn {
-        Txn::new()
-            .when_unchanged(&self.key, self.revision)
-            .put(&self.key, after.encode_to_vec())
+        let before = self.object.encode_to_vec();
+        Txn::new().when_unchanged(&self.key, self.revision).put(
+            &self.key,
+            with_unknown(&self.value, &before, &after.encode_to_vec()),
+        )
     }
 }
 

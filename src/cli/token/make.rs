@@ -99,8 +99,7 @@ async fn make(joiner: &Joiner, ca: &CaDir, former: Former, etcd: &EtcdArgs) -> R
             .hint("quorate token show says since when it is as it is"));
         }
         let mut record = token.record(&node_uid, now).encode_to_vec();
-        if let (Former::Replaced, Some(stored)) = (former, &stored) {
-            // What only a later release knows applies to the joiner, not to the secret.
+        if let Some(stored) = stored.as_ref().filter(|stored| keeps_newer(former, stored)) {
             record.extend(wire::fields(&stored.value, |number| number > LAST_KNOWN_FIELD));
         }
         let txn = txn.when_unchanged(&key, found);
@@ -137,6 +136,12 @@ async fn of_node(store: &Store, joiner: &Joiner) -> Result<(String, Txn), Failur
     }
     let unchanged = Txn::new().when_unchanged(&node.key, node.revision);
     Ok((uid.to_owned(), unchanged))
+}
+
+/// Whether the record keeps what only a later release knows: that applies to the joiner, not to the secret. Of a record that cannot be
+/// read, nothing is kept, which could make the next one as unreadable.
+fn keeps_newer(former: Former, stored: &KeyValue) -> bool {
+    former == Former::Replaced && read_record(stored).is_ok()
 }
 
 fn check(joiner: &Joiner, former: Former, stored: Option<&KeyValue>, node_uid: &str) -> Result<(), Failure> {

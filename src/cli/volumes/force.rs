@@ -9,12 +9,21 @@ use crate::cli::commit::{self, Decision};
 use crate::cli::confirm;
 use crate::cli::exit::Failure;
 use crate::cli::output::{one_line, print};
-use crate::etcd::Txn;
+use crate::etcd::{Revision, Txn};
+use crate::proto::publication_status::State;
 use crate::proto::{Metadata, Publication, Tombstone, Volume};
-use crate::store::object::publication::undecided_node_id;
+use crate::store::object::publication::{state, stored_node_id, undecided_node_id};
 use crate::store::object::{Object, decode, time, tombstone};
 use crate::store::{Name, Store};
 use crate::volumes::record;
+
+/// A publication that is about to be forgotten.
+struct Forgetting {
+    txn: Txn,
+    tombstone: Name,
+    /// What follows from that for its node id; empty where no call may be under way.
+    consequence: String,
+}
 
 /// Asks, unless `yes`, and forgets the publication.
 ///
@@ -23,15 +32,24 @@ use crate::volumes::record;
 pub async fn unpublish(store: &Store, volume: &Name, node: &Name, yes: bool) -> Result<(), Failure> {
     let id = format!("{volume}/{node}");
     confirm::require(yes, &format!("forget publication {id}"))?;
-    decide(store, volume, node).await?;
+    let planned = plan(store, volume, node).await?;
     if !yes {
         let statement = format!(
             "publication/{id} is forgotten by force: other nodes get the volume, which may stay attached to this one; a volume \
-             with two writers is destroyed"
+             with two writers is destroyed{}",
+            planned.consequence
         );
         confirm::ask(&[&statement], "nothing was changed")?;
     }
-    let said = commit::settle(store, REQUESTED, async || decide(store, volume, node).await).await?;
+    let decide = async || {
+        let planned = plan(store, volume, node).await?;
+        let said = format!(
+            "forgotten by force; tombstone/{} keeps what may be left at the backend{}",
+            planned.tombstone, planned.consequence
+        );
+        Ok(Decision::Write(planned.txn, said))
+    };
+    let said = commit::settle(store, REQUESTED, decide).await?;
     print(&format!("publication/{id} {said}\n")).map(drop)
 }
 
@@ -45,7 +63,7 @@ fn kept_node_id<'a>(publication: &'a Publication, volume: &Volume) -> Option<&'a
 /// Deletes the record, also one that cannot be read. A tombstone lists what may be left at the backend (INV-6). Where a call may be
 /// under way, the volume is published to that node id again only after the plugin says that it has left it, whatever becomes of the
 /// call and of the leader that made it (INV-3).
-async fn decide(store: &Store, volume: &Name, node: &Name) -> Result<Decision<String>, Failure> {
+async fn plan(store: &Store, volume: &Name, node: &Name) -> Result<Forgetting, Failure> {
     let id = format!("{volume}/{node}");
     let key = store.keys.publication(volume, node);
     let (Some(stored), _) = store.etcd.get(&key).await? else {
@@ -54,22 +72,22 @@ async fn decide(store: &Store, volume: &Name, node: &Name) -> Result<Decision<St
     };
     let of_volume = store.keys.volume(volume);
     let (recorded, _) = store.etcd.get(&of_volume).await?;
-    let recorded = recorded.and_then(|kv| {
-        let record = decode::<Volume>(volume.as_str(), &kv.value).ok()?;
-        Some((record, kv.mod_revision))
-    });
+    let found = recorded.as_ref().map_or(Revision::ABSENT, |kv| kv.mod_revision);
+    let record = recorded
+        .as_ref()
+        .and_then(|kv| decode::<Volume>(volume.as_str(), &kv.value).ok());
     let now = Timestamp::now();
     let mut left = Tombstone {
         forced_at: Some(time::to_proto(now)),
-        volume: recorded.as_ref().map(|(record, _)| record.clone()),
+        volume: record.clone(),
         keeps_volume: true,
         ..Tombstone::default()
     };
-    let uid = match decode::<Publication>(&id, &stored.value) {
+    let publication = decode::<Publication>(&id, &stored.value);
+    let uid = match &publication {
         Ok(publication) => {
-            let uid = publication.uid().parse::<Name>().ok();
-            left.publications.push(publication);
-            uid
+            left.publications.push(publication.clone());
+            publication.uid().parse::<Name>().ok()
         }
         Err(_) => {
             let key = String::from_utf8_lossy(&key).into_owned();
@@ -80,34 +98,56 @@ async fn decide(store: &Store, volume: &Name, node: &Name) -> Result<Decision<St
     let uid = uid.unwrap_or_else(|| tombstone::unreadable_name(volume));
     left.metadata = Some(Metadata::new(&uid, uid.as_str(), now));
     let tombstone = store.keys.tombstone(&uid);
-    // A tombstone never replaces another.
-    let txn = Txn::new()
+    // A tombstone never replaces another. A record of the volume that is put back meanwhile keeps the node id, too.
+    let mut txn = Txn::new()
         .when_unchanged(&key, stored.mod_revision)
+        .when_unchanged(&of_volume, found)
         .when_absent(&tombstone)
         .delete(&key)
         .put(&tombstone, left.encode_to_vec());
-    let said = format!("forgotten by force; tombstone/{uid} keeps what may be left at the backend");
-    if let (Some((record, revision)), Some(forgotten)) = (&recorded, left.publications.first())
-        && let Some(node_id) = kept_node_id(forgotten, record)
-    {
-        let stray = record::with_stray(record, node_id);
-        let txn = txn
-            .when_unchanged(&of_volume, *revision)
-            .put(&of_volume, stray.encode_to_vec());
-        let shown = one_line(node_id);
-        let said = format!(
-            "{said}; volume/{volume} is deleted, and published to node id {shown} again, only after the plugin has unpublished it \
-             from there"
-        );
-        return Ok(Decision::Write(txn, said));
-    }
-    Ok(Decision::Write(txn, said))
+    let consequence = match (&publication, &record) {
+        (Ok(forgotten), Some(record)) => match kept_node_id(forgotten, record) {
+            Some(node_id) => {
+                let stray = record::with_stray(record, node_id);
+                txn = txn.put(&of_volume, stray.encode_to_vec());
+                let shown = one_line(node_id);
+                format!(
+                    "; volume/{volume} is deleted, and published to node id {shown} again, only after the plugin has unpublished \
+                     it from there"
+                )
+            }
+            None => String::new(),
+        },
+        (_, None) if recorded.is_none() => String::new(),
+        _ => match node_id_of_unreadable(&stored.value) {
+            Some(node_id) => format!(
+                "; the record of the publication or of volume/{volume} cannot be read, so the volume does not keep node id {0}: a \
+                 call for it may be under way, and quorate unpublish {volume} --node-id {0} has it end before the volume is \
+                 published there again",
+                one_line(&node_id)
+            ),
+            None => String::new(),
+        },
+    };
+    Ok(Forgetting {
+        txn,
+        tombstone: uid,
+        consequence,
+    })
+}
+
+/// The node id of a publication, also where it is faulty, unless a node may use the volume under it. What a state of a later release
+/// means is not known: no call for that takes the volume away (INV-12).
+fn node_id_of_unreadable(value: &[u8]) -> Option<String> {
+    let publication = Publication::decode(value).ok()?;
+    let is_undecided = state(&publication) == State::Unspecified || undecided_node_id(&publication).is_some();
+    let node_id = stored_node_id(&publication).to_owned();
+    (is_undecided && !node_id.is_empty()).then_some(node_id)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::publication_status::State;
     use crate::proto::{PublicationSpec, PublicationStatus};
 
     /// INV-6, INV-12

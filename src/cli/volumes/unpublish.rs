@@ -28,7 +28,7 @@ lists one. Data may be lost if a node uses the volume under that id.
 
 --force deletes the record of a publication that the plugin will never confirm to have ended, or that cannot be read; a \
 tombstone keeps what may be left at the backend. Other nodes get the volume at once. If a call for the publication may be under \
-way, the volume keeps its node id: it is published there again, and deleted, only after the plugin has unpublished it.
+way, the volume keeps its node id: the volume is published there again, and deleted, only after the plugin has unpublished it.
 
 --node-id with --force gives that up, for a node id that the plugin will never confirm. Data may be lost if a call is under way.
 

@@ -23,7 +23,7 @@ use crate::store::{Keys, Name, Store};
 
 mod plan;
 
-use plan::{Found, Step, plan};
+use plan::{Found, Refused, Step, plan};
 
 /// The most of them at a time.
 pub const MOST_IN_FLIGHT: usize = 64;
@@ -55,20 +55,22 @@ impl Joining {
 /// # Errors
 /// The refusal.
 pub async fn join(site: &Site, request: NodeJoinRequest) -> Result<NodeJoinResponse, Status> {
+    let joining = read(request)?;
+    // Before it takes the place of another one: a token of another authority is none of this cluster.
+    let authority = site.trust.borrow().as_ref().map(|trust| trust.authority);
+    if authority.is_some_and(|authority| authority != joining.token.authority()) {
+        return Err(refused(&joining, Refused::WrongToken));
+    }
     let Ok(_in_flight) = site.joins.try_acquire() else {
         return Err(refusal::exhausted(format!(
             "{MOST_IN_FLIGHT} nodes join at this moment; try again"
         )));
     };
-    let joining = read(request)?;
     let new_uid = uuid::Uuid::new_v4().to_string();
     let (mut attempts, mut is_counted) = (Attempts::default(), false);
     loop {
         let seen = observe(&site.store, &joining).await?;
-        let step = plan(&seen.found(&joining)).map_err(|refused| {
-            debug!("a node that says it is {} may not join: {refused}", joining.name);
-            Status::new(refused.code(), refused.to_string())
-        })?;
+        let step = plan(&seen.found(&joining)).map_err(|why| refused(&joining, why))?;
         if matches!(step, Step::Create(_)) && !is_counted {
             is_counted = site.may_add_node(Instant::now());
             if !is_counted {
@@ -86,6 +88,11 @@ pub async fn join(site: &Site, request: NodeJoinRequest) -> Result<NodeJoinRespo
             return Ok(NodeJoinResponse { node_uid });
         }
     }
+}
+
+fn refused(joining: &Joining, why: Refused) -> Status {
+    debug!("an agent may not join as node {}: {why}", joining.name);
+    Status::new(why.code(), why.to_string())
 }
 
 fn report(site: &Site, name: &Name, step: Step, uid: &str) {

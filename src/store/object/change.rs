@@ -9,6 +9,7 @@ use super::{Header, Malformed, Object, decode};
 use crate::etcd::Revision;
 use crate::proto::Metadata;
 use crate::store::keys::{Id, Name};
+use crate::wire::with_unknown;
 
 /// A kind that `apply` writes.
 pub trait Appliable: Object {
@@ -230,7 +231,9 @@ impl<O: Appliable> Codec for Of<O> {
         Ok(if after == before {
             Step::Nothing
         } else {
-            Step::Configure(after.encode_to_vec())
+            // What only a later release knows stays.
+            let (before, after) = (before.encode_to_vec(), after.encode_to_vec());
+            Step::Configure(with_unknown(stored.value, &before, &after))
         })
     }
 

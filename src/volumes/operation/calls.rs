@@ -83,10 +83,17 @@ impl Run<'_> {
             let wanted = request::validate(&taken_in)?;
             self.call(session.validate_volume(&wanted, &secrets)).await?;
         }
-        let left = self.left_by_forgotten(&taken_in).await?;
-        let leaving = |volume: Volume, id: &String| record::with_stray(&volume, id);
-        self.put(&mut stored, left.iter().fold(taken_in, leaving), None)
-            .await
+        let leaving = self.leaving_forgotten(taken_in).await?;
+        self.put(&mut stored, leaving, None).await
+    }
+
+    /// Takes the name as the id at a plugin that creates nothing: the volume may exist there.
+    pub(super) async fn take_name(&mut self) -> Result<(), Interrupted> {
+        let backend = request::backend(&*self.session()?);
+        let mut stored = self.stored_volume();
+        let named = record::name_taken(&stored.object, &backend, Timestamp::now());
+        let leaving = self.leaving_forgotten(named).await?;
+        self.put(&mut stored, leaving, None).await
     }
 
     /// The plugin did not create the volume. Records that nothing is there, if that is so.

@@ -96,11 +96,12 @@ impl Failure {
         Self::new("RecordMalformed", message, Some(SLOW))
     }
 
-    /// A tombstone cannot be read, and may be that of a volume that is taken in. No change of it wakes the volume: it is read again,
+    /// A tombstone, or something in it, cannot be read, and may be of the volume. No change of it wakes the volume: it is read again,
     /// slowly.
-    pub fn unreadable_tombstone(tombstone: &str) -> Self {
+    pub fn unreadable_tombstone(volume: &str, tombstone: &str) -> Self {
         let message = format!(
-            "tombstone {tombstone} cannot be read, and may be that of the volume; quorate delete tombstone {tombstone} forgets it"
+            "tombstone {tombstone}, or a value in it, cannot be read, and may be of the volume; quorate delete tombstone \
+             {tombstone} forgets it, and quorate retry volume {volume} then tries again at once"
         );
         Self::new("RecordMalformed", message, Some(SLOW))
     }

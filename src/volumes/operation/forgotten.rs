@@ -1,66 +1,96 @@
-//! What may be under way at the backend for a volume that is taken in, from a record of it that was forgotten by force.
+//! What may be under way at the backend for a volume that is taken in, or that takes its name as its id, from a record of it that was
+//! forgotten by force.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
+
+use prost::Message;
 
 use super::{Failure, Interrupted, Run};
 use crate::proto::{Plugin, Tombstone, Volume};
+use crate::store::Keys;
 use crate::store::object::plugin::may_share_backend;
-use crate::store::object::publication::undecided_node_id;
+use crate::store::object::publication::{stored_node_id, undecided_node_id};
 use crate::store::object::tombstone::left_node_ids;
 use crate::store::object::volume::{backend_id, driver, made_at};
 use crate::store::object::{Object, decode};
+use crate::volumes::record;
 
-/// Whether the tombstone is that of a record of the same volume at the backend. Where it is not known, it may be (INV-12).
-fn is_of(tombstone: &Tombstone, taken_in: &Volume, plugin: Option<&Plugin>) -> bool {
-    let Some(volume) = tombstone.volume.as_ref().filter(|_| !tombstone.keeps_volume) else {
-        return false;
-    };
-    let may_share = |plugin| may_share_backend(plugin, made_at(volume), made_at(taken_in));
-    driver(volume) == driver(taken_in)
-        && backend_id(volume) == backend_id(taken_in)
+/// The volume that was forgotten. `None` where that is not known.
+fn forgotten<'a>(keys: &Keys, tombstone: &'a Tombstone) -> Option<Cow<'a, Volume>> {
+    if let Some(volume) = &tombstone.volume {
+        return Some(Cow::Borrowed(volume));
+    }
+    let mut unreadable = tombstone.unreadable.iter();
+    unreadable.find_map(|(key, value)| {
+        keys.parse_volume(key.as_bytes())?;
+        // One that is faulty still says which volume it is.
+        Volume::decode(&**value).ok().map(Cow::Owned)
+    })
+}
+
+/// Whether both are records of the same volume at the backend. Where it is not known, they may be (INV-12).
+fn is_same(forgotten: &Volume, taken_in: &Volume, plugin: Option<&Plugin>) -> bool {
+    let may_share = |plugin| may_share_backend(plugin, made_at(forgotten), made_at(taken_in));
+    driver(forgotten) == driver(taken_in)
+        && backend_id(forgotten) == backend_id(taken_in)
         && plugin.is_none_or(may_share)
 }
 
-/// The node ids of which a call may be under way.
-fn node_ids(tombstone: &Tombstone) -> impl Iterator<Item = String> {
-    let called = tombstone.publications.iter().filter_map(undecided_node_id);
-    let left = left_node_ids(tombstone).iter().map(String::as_str);
-    called.chain(left).map(str::to_owned)
+/// Adds the node ids of which a call may be under way by the tombstone, and takes out those that a node may use the volume under. With
+/// the tombstones in the order in which they were made, what an earlier one says is decided by the later ones.
+fn take_over(left: &mut BTreeSet<String>, tombstone: &Tombstone) {
+    let publications = &tombstone.publications;
+    let called = publications.iter().filter_map(undecided_node_id);
+    let strays = left_node_ids(tombstone).iter().map(String::as_str);
+    left.extend(called.chain(strays).map(str::to_owned));
+    for publication in publications {
+        if undecided_node_id(publication).is_none() {
+            left.remove(stored_node_id(publication));
+        }
+    }
 }
 
 impl Run<'_> {
-    /// The node ids that a volume is unpublished from before anything else once it is taken in: calls of a record that was forgotten
-    /// by force may be under way, whether or not a leader waited for their answers (INV-3, INV-6).
+    /// The volume with the node ids that it is unpublished from before anything else: calls of a record that was forgotten by force may
+    /// be under way, whether or not a leader waited for their answers (INV-3, INV-6).
     ///
     /// # Errors
-    /// Fails if such a call may delete the volume, or a tombstone cannot be read.
-    pub(super) async fn left_by_forgotten(&self, taken_in: &Volume) -> Result<BTreeSet<String>, Interrupted> {
+    /// Fails if such a call may delete the volume, or if a tombstone cannot be read that may be one of the volume.
+    pub(super) async fn leaving_forgotten(&self, taken_in: Volume) -> Result<Volume, Interrupted> {
         let (keys, etcd) = (&self.env.store.keys, &self.env.store.etcd);
-        let (tombstones, _) = etcd.list(&keys.tombstones()).await?;
-        let mut left = BTreeSet::new();
+        let (mut tombstones, _) = etcd.list(&keys.tombstones()).await?;
         if tombstones.is_empty() {
-            return Ok(left);
+            return Ok(taken_in);
         }
+        tombstones.sort_by_key(|kv| kv.create_revision);
         let driver = &self.operation.driver;
         let (plugin, _) = etcd.get(&keys.plugin(driver)).await?;
         let plugin = plugin.and_then(|kv| decode::<Plugin>(driver.as_str(), &kv.value).ok());
+        let mut left = BTreeSet::new();
         for kv in tombstones {
             let name = keys.parse_tombstone(&kv.key).unwrap_or_default();
-            let tombstone = decode::<Tombstone>(name, &kv.value);
-            let tombstone = tombstone.map_err(|_| Failure::unreadable_tombstone(name))?;
-            if !is_of(&tombstone, taken_in, plugin.as_ref()) {
+            let unreadable = || Failure::unreadable_tombstone(taken_in.name(), name);
+            let tombstone = decode::<Tombstone>(name, &kv.value).map_err(|_| unreadable())?;
+            if tombstone.keeps_volume {
+                // The record of the volume has what is left.
                 continue;
             }
-            let status = tombstone
-                .volume
-                .as_ref()
-                .and_then(|volume| volume.status.as_ref());
+            let volume = forgotten(keys, &tombstone).ok_or_else(unreadable)?;
+            if !is_same(&volume, &taken_in, plugin.as_ref()) {
+                continue;
+            }
+            if !tombstone.unreadable.is_empty() {
+                return Err(unreadable().into());
+            }
+            let status = volume.status.as_ref();
             if status.is_some_and(|status| status.delete_attempted) {
                 return Err(Failure::deletion_begun(taken_in.name(), name).into());
             }
-            left.extend(node_ids(&tombstone));
+            take_over(&mut left, &tombstone);
         }
-        Ok(left)
+        let leaving = |volume: Volume, id: &String| record::with_stray(&volume, id);
+        Ok(left.iter().fold(taken_in, leaving))
     }
 }
 
@@ -118,17 +148,73 @@ mod tests {
             ],
             ..Tombstone::default()
         };
-        let ids: Vec<String> = node_ids(&tombstone).collect();
-        assert_eq!(ids, ["csi-n1", "csi-n2", "csi-n9"]);
+        let mut ids = BTreeSet::new();
+        take_over(&mut ids, &tombstone);
+        assert_eq!(Vec::from_iter(ids), ["csi-n1", "csi-n2", "csi-n9"]);
+    }
+
+    /// INV-6, INV-12: no call takes the volume from a node that may use it by the later record.
+    #[test]
+    fn what_a_later_tombstone_says_that_a_node_may_use_outweighs_the_call_of_an_earlier_one() {
+        let tombstone = |state, ids: &[&str]| Tombstone {
+            publications: ids.iter().map(|id| publication(state, id)).collect(),
+            ..Tombstone::default()
+        };
+        let called = tombstone(State::PendingUnpublish, &["csi-n1", "csi-n2", "csi-n3"]);
+        let used = tombstone(State::Published, &["csi-n1"]);
+        let leaving = tombstone(State::PendingNodeUnpublish, &["csi-n2"]);
+        let left_by = |tombstones: &[&Tombstone]| {
+            let mut left = BTreeSet::new();
+            for tombstone in tombstones {
+                take_over(&mut left, tombstone);
+            }
+            Vec::from_iter(left)
+        };
+        assert_eq!(left_by(&[&called, &used, &leaving]), ["csi-n3"]);
+        assert_eq!(
+            left_by(&[&used, &leaving, &called]),
+            ["csi-n1", "csi-n2", "csi-n3"],
+            "the calls came after the uses"
+        );
+        let mut asked = used.clone();
+        asked.volume = Some(volume("vol-1", "unix:///s"));
+        let strays = &mut asked
+            .volume
+            .as_mut()
+            .unwrap()
+            .status
+            .as_mut()
+            .unwrap()
+            .detach_node_ids;
+        strays.push("csi-n1".to_owned());
+        assert_eq!(
+            left_by(&[&asked]),
+            ["csi-n9"],
+            "the publication outweighs what was asked for beside it"
+        );
+    }
+
+    /// INV-12: a record that cannot be read is not taken for one of another volume, and one that is faulty says which it is.
+    #[test]
+    fn a_tombstone_of_what_cannot_be_read_says_which_volume_it_is_where_the_bytes_do() {
+        let keys = Keys::new("/quorate".parse().unwrap());
+        let of = |key: &[u8], value: Vec<u8>| Tombstone {
+            unreadable: [(String::from_utf8_lossy(key).into_owned(), value)].into(),
+            ..Tombstone::default()
+        };
+        let key = keys.volume(&"data".parse().unwrap());
+        let faulty = volume("vol-1", "unix:///s");
+        let known = of(&key, faulty.encode_to_vec());
+        assert_eq!(forgotten(&keys, &known).as_deref(), Some(&faulty));
+        assert_eq!(forgotten(&keys, &of(&key, vec![0xff])), None);
+        let publication = keys.publication(&"data".parse().unwrap(), &"n1".parse().unwrap());
+        assert_eq!(forgotten(&keys, &of(&publication, faulty.encode_to_vec())), None);
     }
 
     /// INV-6
     #[test]
-    fn a_tombstone_is_that_of_the_volume_with_the_same_id_at_what_may_be_the_same_backend() {
-        let mut tombstone = Tombstone {
-            volume: Some(volume("vol-1", "unix:///s")),
-            ..Tombstone::default()
-        };
+    fn a_forgotten_record_is_that_of_the_volume_with_the_same_id_at_what_may_be_the_same_backend() {
+        let data = volume("vol-1", "unix:///s");
         let plugin = Plugin {
             spec: Some(PluginSpec {
                 endpoint: "unix:///s".to_owned(),
@@ -136,15 +222,10 @@ mod tests {
             }),
             ..Plugin::default()
         };
-        assert!(is_of(&tombstone, &volume("vol-1", "unix:///s"), Some(&plugin)));
-        assert!(!is_of(&tombstone, &volume("vol-2", "unix:///s"), Some(&plugin)));
+        assert!(is_same(&data, &volume("vol-1", "unix:///s"), Some(&plugin)));
+        assert!(!is_same(&data, &volume("vol-2", "unix:///s"), Some(&plugin)));
         let elsewhere = volume("vol-1", "unix:///other");
-        assert!(!is_of(&tombstone, &elsewhere, Some(&plugin)));
-        assert!(is_of(&tombstone, &elsewhere, None), "not known");
-        tombstone.keeps_volume = true;
-        assert!(
-            !is_of(&tombstone, &volume("vol-1", "unix:///s"), Some(&plugin)),
-            "its own record says so"
-        );
+        assert!(!is_same(&data, &elsewhere, Some(&plugin)));
+        assert!(is_same(&data, &elsewhere, None), "not known");
     }
 }

@@ -195,12 +195,7 @@ impl Run<'_> {
                 let named = record::with_backend(&stored.object, backend);
                 self.put(stored, named, None).await
             }
-            Step::TakeName => {
-                let backend = request::backend(&*self.session()?);
-                let stored = &mut self.stored_volume();
-                let named = record::name_taken(&stored.object, &backend, Timestamp::now());
-                self.put(stored, named, None).await
-            }
+            Step::TakeName => self.take_name().await,
             Step::Expand => self.expand().await,
             Step::EndNodeExpansion { bytes } => {
                 let stored = self.stored_volume();

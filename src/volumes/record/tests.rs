@@ -181,3 +181,16 @@ fn nodes_confirm_no_later_expansion_than_the_one_they_made() {
     let done = node_expanded(&volume, 7);
     assert_eq!(done.status.unwrap().node_expansion_bytes, 0);
 }
+
+#[test]
+fn what_was_never_asked_for_changes_nothing_where_it_is_withdrawn() {
+    let mut volume = volume(5);
+    volume.status = None;
+    assert_eq!(without_stray(&volume, "csi-n1"), volume);
+    let asked = with_stray(&volume, "csi-n1");
+    assert_ne!(asked, volume);
+    assert_eq!(
+        without_stray(&asked, "csi-n1").status.unwrap(),
+        VolumeStatus::default()
+    );
+}

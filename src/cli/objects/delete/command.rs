@@ -4,6 +4,7 @@ use clap::Args;
 use futures::{StreamExt as _, stream};
 
 use super::following::Following;
+use super::published::{Publications, Reads};
 use super::{Deletable, Deletion, Request};
 use crate::cli::commit;
 use crate::cli::confirm;
@@ -13,6 +14,7 @@ use crate::cli::objects::kinds::target::{Target, TargetParser};
 use crate::cli::objects::kinds::{Kind, READ_AT_ONCE};
 use crate::cli::output::{Reader, print};
 use crate::cli::wait::WaitArgs;
+use crate::etcd::Revision;
 use crate::store::{Id, Store};
 
 /// Arguments of `quorate delete`.
@@ -85,6 +87,7 @@ pub async fn run(args: DeleteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         kind,
         deletable,
         args: &args,
+        publications: Publications::default(),
     };
     let planned = command.plan_all(&ids).await?;
     command.confirm(&planned)?;
@@ -107,6 +110,7 @@ struct Command<'a> {
     kind: &'static Kind,
     deletable: &'static Deletable,
     args: &'a DeleteArgs,
+    publications: Publications,
 }
 
 impl Command<'_> {
@@ -114,29 +118,35 @@ impl Command<'_> {
         failure.on(format_args!("{}/{id}", self.kind.words.singular))
     }
 
-    async fn plan(&self, id: &Id) -> Result<Deletion, Failure> {
+    /// Plans the deletion of an object; `again` after a conflict, by nothing that was read before.
+    async fn plan(&self, id: &Id, again: bool) -> Result<Deletion, Failure> {
         let store = &self.store;
         let key = self.kind.space.key(&store.keys, id);
-        let (stored, _) = store.etcd.get(&key).await?;
+        let (stored, read_at) = store.etcd.get(&key).await?;
         let force = self.args.force;
+        let reads = Reads {
+            publications: &self.publications,
+            since: if again { read_at } else { Revision::ABSENT },
+        };
         if let Some(stored) = stored {
             return (self.deletable.plan)(Request {
                 store,
                 id,
                 stored,
                 force,
+                reads,
             })
             .await;
         }
         let left = match self.deletable.plan_absent {
-            Some(plan) => plan(store, id, force).await?,
+            Some(plan) => plan(store, id, force, reads).await?,
             None => None,
         };
         left.ok_or_else(|| Failure::not_found("not found"))
     }
 
     async fn plan_all<'i>(&self, ids: &'i [Id]) -> Result<Vec<(&'i Id, Deletion)>, Failure> {
-        let plans = ids.iter().map(async |id| (id, self.plan(id).await));
+        let plans = ids.iter().map(async |id| (id, self.plan(id, false).await));
         let mut plans = stream::iter(plans).buffered(READ_AT_ONCE);
         let mut planned = Vec::new();
         let mut failures = Vec::new();
@@ -190,7 +200,7 @@ impl Command<'_> {
     async fn delete(&self, id: &Id, agreed: Deletion) -> Result<&'static str, Failure> {
         let statement = agreed.statement.clone();
         let again = async || {
-            let next = self.plan(id).await?;
+            let next = self.plan(id, true).await?;
             if !self.args.yes && next.txn.is_some() && next.statement != statement {
                 return Err(Failure::conflict(format!(
                     "it changed meanwhile; now: {}",

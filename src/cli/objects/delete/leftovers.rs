@@ -6,15 +6,15 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 use prost::Message;
 
+use super::published::{PublishedTo, Reads};
 use crate::cli::exit::Failure;
 use crate::etcd::{Revision, Txn};
-use crate::proto::{Join, NodeCertificate, Publication, RemovedNode};
+use crate::proto::{Join, NodeCertificate, RemovedNode};
 use crate::roles::membership::{Member, Membership};
 use crate::roles::owner::Owner;
 use crate::store::keys::KeySpace;
 use crate::store::object::member::is_ended;
-use crate::store::object::publication::node_uid;
-use crate::store::object::{decode, time};
+use crate::store::object::time;
 use crate::store::{Name, Store};
 
 /// How long a removal stays on record after the end of the last certificate of its node, and after the removal.
@@ -27,8 +27,20 @@ pub struct Leftovers<'a> {
     membership: &'a Membership,
     /// Whether a member may still be added.
     joins: bool,
-    /// Uids that publications were made for, and that are not recorded as removed.
-    published: BTreeSet<String>,
+    published: PublishedTo,
+}
+
+/// What is left of nodes whose keys are gone.
+#[derive(Debug, Default)]
+pub struct Left {
+    /// The uids of nodes that have left anything.
+    pub uids: BTreeSet<String>,
+    /// Whether the removal of one of them is yet to be recorded.
+    pub is_unrecorded: bool,
+    /// Whether there is a record of a certificate.
+    pub has_certificate: bool,
+    /// Whether volumes are published to a node whose removal is yet to be recorded.
+    pub has_volumes: bool,
 }
 
 impl<'a> Leftovers<'a> {
@@ -36,7 +48,12 @@ impl<'a> Leftovers<'a> {
     ///
     /// # Errors
     /// If etcd does not answer.
-    pub async fn read(store: &'a Store, name: &'a Name, membership: &'a Membership) -> Result<Self, Failure> {
+    pub async fn read(
+        store: &'a Store,
+        name: &'a Name,
+        membership: &'a Membership,
+        reads: Reads<'_>,
+    ) -> Result<Self, Failure> {
         let (join, _) = store.etcd.get(&store.keys.join(name)).await?;
         let has_ended = |value: &[u8]| Join::decode(value).is_ok_and(|join| is_ended(&join));
         Ok(Self {
@@ -44,7 +61,7 @@ impl<'a> Leftovers<'a> {
             name,
             membership,
             joins: join.is_some_and(|kv| !has_ended(&kv.value)),
-            published: published(store, name).await?,
+            published: reads.published_to(store, name).await?,
         })
     }
 
@@ -61,25 +78,43 @@ impl<'a> Leftovers<'a> {
         uids.filter(|uid| is_key_part(uid)).collect()
     }
 
-    /// The uids of nodes that have left anything, where no node has the name any more.
+    /// What is left, where no node has the name any more.
     ///
     /// # Errors
     /// If etcd does not answer.
-    pub async fn uids(&self) -> Result<BTreeSet<String>, Failure> {
-        let mut uids = self.uids_of_members();
-        uids.extend(self.published.iter().cloned());
-        let keys = &self.store.keys;
-        let (certificates, _) = self.store.etcd.list(&KeySpace::CERTIFICATES.all(keys)).await?;
+    pub async fn left(&self) -> Result<Left, Failure> {
+        let Store { etcd, keys } = self.store;
+        let mut left = Left::default();
+        let mut unrecorded = self.uids_of_members();
+        for uid in self.published.uids.iter().filter(|uid| is_key_part(uid)) {
+            if !self.is_on_record(uid).await? {
+                unrecorded.insert(uid.clone());
+                left.has_volumes = true;
+            }
+        }
+        let (certificates, _) = etcd.list(&KeySpace::CERTIFICATES.all(keys)).await?;
         let of_name = certificates.iter().filter_map(|kv| {
             let uid = KeySpace::CERTIFICATES.name(keys, &kv.key)?;
             let record = NodeCertificate::decode(&*kv.value).ok()?;
             (record.node == self.name.as_str()).then(|| uid.to_owned())
         });
-        uids.extend(of_name);
-        Ok(uids)
+        for uid in of_name {
+            left.has_certificate = true;
+            left.is_unrecorded |= !self.is_on_record(&uid).await?;
+            left.uids.insert(uid);
+        }
+        left.is_unrecorded |= !unrecorded.is_empty();
+        left.uids.append(&mut unrecorded);
+        Ok(left)
     }
 
-    /// Adds to a transaction that the node of this uid is recorded as removed, and the record of its certificate deleted.
+    async fn is_on_record(&self, uid: &str) -> Result<bool, Failure> {
+        let (removed, _) = self.store.etcd.get(&self.store.keys.removed(uid)).await?;
+        Ok(removed.is_some())
+    }
+
+    /// Adds to a transaction that the node of this uid is recorded as removed, unless it is so already, and the record of its
+    /// certificate deleted.
     ///
     /// # Errors
     /// If etcd does not answer.
@@ -87,48 +122,42 @@ impl<'a> Leftovers<'a> {
         let Store { etcd, keys } = self.store;
         let key = keys.certificate(uid);
         let (stored, _) = etcd.get(&key).await?;
-        let record = stored
-            .as_ref()
-            .and_then(|kv| NodeCertificate::decode(&*kv.value).ok());
+        let found = stored.as_ref().map_or(Revision::ABSENT, |kv| kv.mod_revision);
+        let txn = txn.when_unchanged(&key, found).delete(&key);
+        let removed = keys.removed(uid);
+        if self.is_on_record(uid).await? {
+            // It says when the node was removed, and what waited for it then.
+            return Ok(txn.when_present(&removed));
+        }
+        let record = stored.and_then(|kv| NodeCertificate::decode(&*kv.value).ok());
         let end = record.and_then(|record| time::from_proto(record.latest_not_after.as_ref()));
         let now = Timestamp::now();
         // A node that has been dead for long may come back too.
         let expiry = end.and_then(|end| end.max(now).checked_add(KEPT).ok());
-        let removed = RemovedNode {
+        let (expiry, txn) = match expiry.filter(|_| !self.waits(uid)) {
+            // A volume may be published to the node until this transaction.
+            Some(expiry) => {
+                let range = keys.publications();
+                (
+                    Some(expiry),
+                    txn.when_none_created_since(&range, self.published.read_at),
+                )
+            }
+            None => (None, txn),
+        };
+        let record = RemovedNode {
             name: self.name.to_string(),
             removed_at: Some(time::to_proto(now)),
-            expires_at: expiry.filter(|_| !self.waits(uid)).map(time::to_proto),
+            expires_at: expiry.map(time::to_proto),
         };
-        let found = stored.map_or(Revision::ABSENT, |kv| kv.mod_revision);
-        let txn = txn.when_unchanged(&key, found).delete(&key);
-        Ok(txn.put(&keys.removed(uid), removed.encode_to_vec()))
+        Ok(txn.when_absent(&removed).put(&removed, record.encode_to_vec()))
     }
 
     /// Whether something waits for the record of the removal. Nothing limits for how long (INV-12).
     fn waits(&self, uid: &str) -> bool {
         let member = self.membership.member_of_node(self.name.as_str(), uid);
-        member.is_some() || self.joins || self.published.contains(uid)
+        member.is_some() || self.joins || self.published.may_have(uid)
     }
-}
-
-/// The uids of the nodes of this name that publications were made for, and that are not recorded as removed.
-async fn published(store: &Store, name: &Name) -> Result<BTreeSet<String>, Failure> {
-    let (publications, _) = store.etcd.list(&store.keys.publications()).await?;
-    let of_node = publications.iter().filter_map(|kv| {
-        let id = store.keys.parse_publication(&kv.key)?;
-        let (_, node) = id.split_once('/')?;
-        let publication = (node == name.as_str()).then(|| decode::<Publication>(id, &kv.value).ok())??;
-        Some(node_uid(&publication).to_owned())
-    });
-    let known: BTreeSet<String> = of_node.filter(|uid| is_key_part(uid)).collect();
-    let mut left = BTreeSet::new();
-    for uid in known {
-        let (removed, _) = store.etcd.get(&store.keys.removed(&uid)).await?;
-        if removed.is_none() {
-            left.insert(uid);
-        }
-    }
-    Ok(left)
 }
 
 /// No node was created with another uid.

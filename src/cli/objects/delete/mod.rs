@@ -3,6 +3,7 @@
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
+use self::published::Reads;
 use super::view::View;
 use crate::cli::commit::Proposal;
 use crate::cli::exit::Failure;
@@ -16,6 +17,7 @@ mod following;
 mod leftovers;
 pub mod marked;
 pub mod nodes;
+mod published;
 pub mod tasks;
 pub mod tombstones;
 pub mod used_by_volumes;
@@ -31,9 +33,9 @@ pub struct Deletable {
     pub ending: Option<Ending>,
 }
 
-/// Decides about an object that does not exist; the last argument is whether `--force` is given. `None` if nothing is left
-/// of it.
-pub type PlanAbsent = for<'a> fn(&'a Store, &'a Id, bool) -> BoxFuture<'a, Result<Option<Deletion>, Failure>>;
+/// Decides about an object that does not exist; the flag is whether `--force` is given. `None` if nothing is left of it.
+pub type PlanAbsent =
+    for<'a> fn(&'a Store, &'a Id, bool, Reads<'a>) -> BoxFuture<'a, Result<Option<Deletion>, Failure>>;
 
 /// An object to delete.
 pub struct Request<'a> {
@@ -45,6 +47,8 @@ pub struct Request<'a> {
     pub stored: KeyValue,
     /// Whether `--force` is given.
     pub force: bool,
+    /// What is read once for all objects.
+    pub reads: Reads<'a>,
 }
 
 /// What deleting one object means. It is only marked, or has the mark already, if its kind has one.

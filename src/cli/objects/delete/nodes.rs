@@ -3,6 +3,7 @@
 use futures::FutureExt;
 
 use super::leftovers::{Leftovers, is_key_part};
+use super::published::Reads;
 use super::{Deletable, Deletion, Ending, Request};
 use crate::cli::exit::Failure;
 use crate::cli::objects::view::View;
@@ -20,7 +21,7 @@ use crate::store::{Id, Name, Store};
 /// Deletes a node. The leader then removes its member from etcd, and the member's record.
 pub static NODE: Deletable = Deletable {
     plan: |request| plan(request).boxed(),
-    plan_absent: Some(|store, id, force| plan_absent(store, &id.name, force).boxed()),
+    plan_absent: Some(|store, id, force, reads| plan_absent(store, &id.name, force, reads).boxed()),
     ending: Some(Ending {
         created: |view, _, id| record(view, id).map(|(_, _, kv)| kv.create_revision),
         blockers,
@@ -39,7 +40,7 @@ async fn plan(request: Request<'_>) -> Result<Deletion, Failure> {
         alive,
     };
     check(name, &state, &facts.membership, request.force)?;
-    let left = Leftovers::read(store, name, &facts.membership).await?;
+    let left = Leftovers::read(store, name, &facts.membership, request.reads).await?;
     deletion(&request, &state, &facts, &left).await
 }
 
@@ -70,12 +71,17 @@ impl Alive {
 
 /// Records the removal of a node whose key is gone. Without that, the leader neither removes its member nor unpublishes its
 /// volumes (INV-12), and the record of its certificate stays. `None` if nothing is left of it.
-async fn plan_absent(store: &Store, name: &Name, force: bool) -> Result<Option<Deletion>, Failure> {
+async fn plan_absent(
+    store: &Store,
+    name: &Name,
+    force: bool,
+    reads: Reads<'_>,
+) -> Result<Option<Deletion>, Failure> {
     let alive = Alive::read(store, name, None).await?;
     let facts = Facts::without_health(store).await?;
-    let left = Leftovers::read(store, name, &facts.membership).await?;
-    let uids = left.uids().await?;
-    if uids.is_empty() {
+    let leftovers = Leftovers::read(store, name, &facts.membership, reads).await?;
+    let left = leftovers.left().await?;
+    if left.uids.is_empty() {
         return Ok(None);
     }
     // What its desired role was is not known any more.
@@ -97,16 +103,26 @@ async fn plan_absent(store: &Store, name: &Name, force: bool) -> Result<Option<D
     if !force {
         txn = alive.compare(txn, store, name);
     }
-    for uid in &uids {
-        txn = left.remove(txn, uid).await?;
+    for uid in &left.uids {
+        txn = leftovers.remove(txn, uid).await?;
     }
+    let mut done = Vec::new();
+    done.extend(left.is_unrecorded.then_some("it is recorded as removed"));
+    done.extend(
+        left.has_certificate
+            .then_some("the record of its certificate is deleted"),
+    );
+    done.extend(left.has_volumes.then_some("its volumes are unpublished from it"));
     Ok(Some(Deletion {
         statement: format!(
-            "node/{name}, whose key is gone, is recorded as removed; the record of its certificate is deleted, \
-             and its volumes are unpublished from it{}",
-            evicted(left.members().map(|member| member.id))
+            "the key of node/{name} is gone: {}{}",
+            done.join("; "),
+            evicted(leftovers.members().map(|member| member.id))
         ),
-        outcome: "recorded as removed",
+        outcome: match left.is_unrecorded {
+            true => "recorded as removed",
+            false => "left the record of its certificate, which is deleted",
+        },
         txn: Some(txn),
     }))
 }

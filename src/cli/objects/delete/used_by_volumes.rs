@@ -39,9 +39,12 @@ async fn plan(
         .iter()
         .filter_map(|kv| {
             let name = store.keys.parse_volume(&kv.key)?;
-            // Also one that is faulty here, as a newer release may write it (INV-12).
-            let volume = Volume::decode(&*kv.value).ok()?;
-            uses(&volume, id.name.as_str()).then(|| format!("volume {name}"))
+            // One that is faulty here, as a newer release may write it, says what it uses; of one that is no record at all that is
+            // not known (INV-12).
+            match Volume::decode(&*kv.value) {
+                Ok(volume) => uses(&volume, id.name.as_str()).then(|| format!("volume {name}")),
+                Err(_) => Some(format!("volume {name} (it cannot be read, so it may use any)")),
+            }
         })
         .collect();
     if !users.is_empty() && !force {
