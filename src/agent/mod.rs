@@ -151,6 +151,7 @@ pub async fn run(
         views.subscribe(),
         calls.clone(),
         csi.clone(),
+        status.session.subscribe(),
         metrics,
     )?;
     let servers = Servers::new(settings.servers.clone());
@@ -201,6 +202,7 @@ fn keep_volumes(
     views: ViewReceiver,
     calls: Calls,
     csi: watch::Sender<Option<Vec<CsiNode>>>,
+    session: watch::Receiver<Option<String>>,
     metrics: &Metrics,
 ) -> Result<DropGuard, AgentError> {
     let settings = volumes::Settings {
@@ -218,7 +220,7 @@ fn keep_volumes(
         runtime.block_on(async {
             tokio::select! {
                 () = stopped.cancelled() => {}
-                () = volumes::run(settings, views, calls, csi, metrics) => {}
+                () = volumes::run(settings, views, calls, csi, session, metrics) => {}
             }
         });
     };
