@@ -62,7 +62,7 @@ impl Driver {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Reason {
     /// Of a watch `canceled`, `closed`, `compacted`, `error`, `other_history`, `silent`, `too_large`; of a session `aged`,
-    /// `certificate`, `closed`, `gone`, `lapsed`, `removed`, `role`, `stale`, `stopped`, `superseded`, `unreadable`
+    /// `certificate`, `closed`, `gone`, `lapsed`, `pending`, `refused`, `removed`, `role`, `stale`, `stopped`, `superseded`, `unreadable`
     pub reason: &'static str,
 }
 
@@ -300,6 +300,8 @@ fn start_series(metrics: &Metrics) {
         "closed",
         "gone",
         "lapsed",
+        "pending",
+        "refused",
         "removed",
         "role",
         "stale",

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
 use super::calls::{CALL_LIMIT, CallError, Calls, NodeRemoved, within};
@@ -35,7 +35,10 @@ use crate::store::object::node::role_word;
 /// How long a server may wait for the answer to a request before it says that there is none yet.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
-/// A server that says so sooner is asked again after a growing delay.
+/// The same for the first question, so that an operator soon reads in the log that the node waits to be accepted.
+const FIRST_ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
+/// A server that says so sooner is asked again after a growing delay. So long, too, is the time between two certificates at least.
 const CALM: Duration = Duration::from_secs(1);
 
 /// Delays between attempts: soon after a lost connection, and not often at a server that refuses the token.
@@ -75,7 +78,9 @@ pub(super) enum Fault {
     OtherRequest,
     #[error("the server has answered with the certificate of another node")]
     OtherNode,
-    #[error("the name belongs to another node now, with uid {0}")]
+    #[error(
+        "the name belongs to another node now, with uid {0}: quorate token create --node makes a token to take it over"
+    )]
     OtherUid(String),
 }
 
@@ -139,6 +144,8 @@ impl Keeper<'_> {
                 Ok(()) => {
                     delays.reset();
                     said.clear();
+                    // Whatever a certificate says of its life.
+                    sleep(CALM).await;
                 }
                 Err(Fault::Call(CallError::Removed)) => return NodeRemoved,
                 Err(fault) => {
@@ -186,6 +193,9 @@ impl Keeper<'_> {
             cluster: self.cluster(),
         };
         let link = self.servers.connect_to_join(pinned).await?;
+        if why == Joining::Ended {
+            self.expect_node(&link).await?;
+        }
         let message = NodeJoinRequest {
             token: token.reveal(),
             name: self.state.name.clone(),
@@ -203,6 +213,18 @@ impl Keeper<'_> {
         self.state.server_name = Some(server_name(link.cluster));
         self.directory.save(&self.state)?;
         self.collect(&link, key).await
+    }
+
+    /// Fails where the node is gone: a token would make another one of its name. A server says that it was removed to a node whose
+    /// certificate has ended, too.
+    async fn expect_node(&self, link: &Link) -> Result<(), Fault> {
+        let message = CertificateStatusRequest {
+            node_uid: self.uid().to_owned(),
+        };
+        let mut client = link.client();
+        let known = client.certificate_status(within(CALL_LIMIT, message)).await;
+        known.map_err(|status| CallError::of(&status, self.uid()))?;
+        Ok(())
     }
 
     /// Requests another certificate.
@@ -236,13 +258,13 @@ impl Keeper<'_> {
     async fn collect(&mut self, link: &Link, key: NodeKey) -> Result<(), Fault> {
         let mut delays = Delays::new(FIRST_DELAY, MOST_DELAY);
         let mut client = link.client();
-        let mut accepted = true;
+        let (mut limit, mut accepted) = (FIRST_ANSWER_LIMIT, true);
         loop {
             let begun = Instant::now();
             let message = CertificateStatusRequest {
                 node_uid: self.uid().to_owned(),
             };
-            let asked = client.certificate_status(within(ANSWER_LIMIT, message)).await;
+            let asked = client.certificate_status(within(limit, message)).await;
             let answer = asked
                 .map_err(|status| CallError::of(&status, self.uid()))?
                 .into_inner();
@@ -256,6 +278,7 @@ impl Keeper<'_> {
                 Answer::Failed => return Err(Fault::Refused(refusal(&answer))),
                 _ => return Err(Fault::OtherRequest),
             }
+            limit = ANSWER_LIMIT;
             if answer.membership_pending && accepted {
                 accepted = false;
                 info!(
@@ -305,6 +328,8 @@ impl Keeper<'_> {
             renewed_at: self.renewed_at.unwrap_or_else(|| renewed_at(life, random)),
             awaits_another: self.state.requested_key.is_some(),
         });
+        // Before the agent is ready.
+        self.count(now());
         let pinned = Pinned {
             authority,
             cluster: Some(chain.node.cluster),

@@ -16,7 +16,6 @@ mod trust;
 pub mod volumes;
 
 use std::convert::Infallible;
-use std::future::pending;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +23,7 @@ use std::time::Duration;
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::info;
 
 use crate::csi::Endpoint;
@@ -99,6 +99,9 @@ pub enum AgentError {
     /// The state directory cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
+    /// The system has no thread or no event queue left.
+    #[error("cannot start the thread for volumes: {0}")]
+    Thread(io::Error),
     /// What the state directory holds cannot be used.
     #[error("{}: {reason}", path.display())]
     Unusable {
@@ -142,17 +145,15 @@ pub async fn run(
     let calls = Calls {
         links: links.subscribe(),
     };
-    let volumes = volumes::run(
-        volumes::Settings {
-            directory: directory.path().join("volumes"),
-            plugins: settings.plugins.clone(),
-            times: volumes::Times::default(),
-        },
+    let _volumes = keep_volumes(
+        settings,
+        directory,
         views.subscribe(),
         calls.clone(),
         csi.clone(),
-        metrics.clone(),
-    );
+        status.session.subscribe(),
+        metrics,
+    )?;
     let servers = Servers::new(settings.servers.clone());
     let sessions = Sessions {
         servers: servers.clone(),
@@ -185,13 +186,47 @@ pub async fn run(
     let NodeRemoved = tokio::select! {
         removed = keeper.run() => removed,
         removed = sessions.run() => removed,
-        removed = async { volumes.await; pending().await } => removed,
     };
     let state = directory.load()?.unwrap_or_default();
     Err(AgentError::Removed {
         name: state.name,
         uid: state.uid.unwrap_or_default(),
     })
+}
+
+/// Keeps the volumes on a thread and a runtime of their own, until the guard is dropped: a mount whose server is gone blocks what looks
+/// at it, for ever, and must hold up neither heartbeats nor the end of the process (INV-8).
+fn keep_volumes(
+    settings: &Settings,
+    directory: &StateDirectory,
+    views: ViewReceiver,
+    calls: Calls,
+    csi: watch::Sender<Option<Vec<CsiNode>>>,
+    session: watch::Receiver<Option<String>>,
+    metrics: &Metrics,
+) -> Result<DropGuard, AgentError> {
+    let settings = volumes::Settings {
+        directory: directory.path().join("volumes"),
+        plugins: settings.plugins.clone(),
+        times: volumes::Times::default(),
+    };
+    let (metrics, stop) = (metrics.clone(), CancellationToken::new());
+    let stopped = stop.clone();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(AgentError::Thread)?;
+    let keep = move || {
+        runtime.block_on(async {
+            tokio::select! {
+                () = stopped.cancelled() => {}
+                () = volumes::run(settings, views, calls, csi, session, metrics) => {}
+            }
+        });
+    };
+    let thread = std::thread::Builder::new().name("volumes".to_owned());
+    thread.spawn(keep).map_err(AgentError::Thread)?;
+    Ok(stop.drop_guard())
 }
 
 fn unusable(path: &Path, fault: &Fault) -> AgentError {

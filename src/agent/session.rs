@@ -29,6 +29,9 @@ const FIRST_DELAY: Duration = Duration::from_millis(200);
 /// The limit until a session shows what concerns the node.
 const OPEN_LIMIT: Duration = Duration::from_secs(10);
 
+/// The longest lease and interval that count, whatever a server says.
+const LONGEST: Duration = Duration::from_secs(3600);
+
 /// The least interval between two heartbeats, whatever a server says.
 const LEAST_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -132,7 +135,6 @@ impl Sessions<'_> {
         said: &mut String,
     ) -> End {
         let uid = identity.chain.node.uid.as_str();
-        self.links.send_replace(Some(link.clone()));
         let opening = timeout(OPEN_LIMIT, self.open(link, uid, lease)).await;
         let mut opened = match opening {
             Ok(Ok(opened)) => opened,
@@ -144,6 +146,8 @@ impl Sessions<'_> {
         self.metrics.agent_session.set(1);
         self.metrics.agent_sessions_opened.inc();
         self.status.session.send_replace(None);
+        // Not before: without a session, other calls would fail as well.
+        self.links.send_replace(Some(link.clone()));
         let reports = report(link, uid, self.release, self.csi.clone());
         let lost = tokio::select! {
             // First: what the old session shows now is not about the new certificate.
@@ -171,7 +175,10 @@ impl Sessions<'_> {
             .map_err(|status| CallError::of(&status, uid))?
             .into_inner();
         let first = next(&mut answers, uid).await?;
-        let named = |duration: Option<prost_types::Duration>| Duration::try_from(duration?).ok();
+        let named = |duration: Option<prost_types::Duration>| {
+            let named = Duration::try_from(duration?).ok()?;
+            Some(named.min(LONGEST))
+        };
         if let Some(granted) = named(first.lease).filter(|granted| !granted.is_zero()) {
             *lease = granted;
         }

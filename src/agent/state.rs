@@ -129,6 +129,7 @@ impl StateDirectory {
             return Err(StateError::Open { path, mode });
         }
         let lock = lock(&path)?;
+        remove_unfinished(&path).map_err(failed)?;
         Ok(Self { path, _lock: lock })
     }
 
@@ -176,6 +177,19 @@ impl StateDirectory {
         directory::sync(&self.path)?;
         Ok(())
     }
+}
+
+/// Removes what an agent has left that ended while it wrote: a key may be in it.
+fn remove_unfinished(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with("agent.") && name.ends_with(".unfinished") {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 fn lock(directory: &Path) -> Result<File, StateError> {
@@ -253,6 +267,17 @@ mod tests {
         );
         drop(first);
         StateDirectory::open(home.path()).unwrap();
+    }
+
+    #[test]
+    fn what_an_agent_left_that_was_killed_while_it_wrote_is_removed() {
+        let home = tempfile::tempdir().unwrap();
+        let left = home.path().join("agent.4711.unfinished");
+        fs::write(&left, "s3cr3t").unwrap();
+        let directory = StateDirectory::open(home.path()).unwrap();
+        assert!(!left.exists());
+        directory.save(&state()).unwrap();
+        assert_eq!(directory.load().unwrap(), Some(state()));
     }
 
     #[test]

@@ -34,7 +34,7 @@ It needs none of the flags for etcd.
 Examples:
   quorate agent --server https://10.0.0.1:7443,https://10.0.0.2:7443 --join-token-file worker.token --state-dir /var/lib/quorate
 
-Exit codes: 0 stopped, 1 failed, 4 the node was removed, or another agent uses the state directory, 64 usage.")]
+Exit codes: 0 stopped, 1 failed, 4 the node was removed, 64 usage.")]
 pub struct AgentArgs {
     /// Comma-separated addresses of the control API
     #[arg(
@@ -172,7 +172,7 @@ impl From<AgentError> for Failure {
                 Self::usage(error).hint("give that --name, or another --state-dir")
             }
             AgentError::NoToken(_) => Self::usage(error).hint("give --join-token-file FILE"),
-            AgentError::Unusable { .. } => Self::failed(error),
+            AgentError::Unusable { .. } | AgentError::Thread(_) => Self::failed(error),
         }
     }
 }
@@ -180,12 +180,15 @@ impl From<AgentError> for Failure {
 impl From<StateError> for Failure {
     fn from(error: StateError) -> Self {
         match error {
-            StateError::InUse { .. } => Self::new(Exit::Refused, error),
             StateError::Open { ref path, .. } => {
                 let hint = format!("chmod go-w {}", path.display());
                 Self::failed(error).hint(hint)
             }
-            StateError::Use { .. } | StateError::Read { .. } | StateError::Write(_) => Self::failed(error),
+            // Not 4, which is for good: the other process may end.
+            StateError::InUse { .. }
+            | StateError::Use { .. }
+            | StateError::Read { .. }
+            | StateError::Write(_) => Self::failed(error),
         }
     }
 }

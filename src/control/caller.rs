@@ -8,7 +8,7 @@ use super::refusal;
 use super::trust::Trust;
 use crate::etcd::{KeyValue, Revision, Txn};
 use crate::proto::Node;
-use crate::proto::node_spec::Membership;
+use crate::store::object::node::is_accepted;
 use crate::store::object::{Object, decode};
 use crate::store::{Keys, Name, Store};
 
@@ -74,12 +74,8 @@ impl Caller {
             return Err(refusal::gone(uid));
         }
         let spec = node.spec.unwrap_or_default();
-        match Membership::try_from(spec.membership) {
-            Ok(Membership::Unspecified | Membership::Accepted) => {}
-            // What only a later release knows is no acceptance.
-            Ok(Membership::Pending) | Err(_) => {
-                return Err(refusal::denied("an operator has yet to accept the node"));
-            }
+        if !is_accepted(&spec) {
+            return Err(refusal::not_accepted());
         }
         Ok(Self { shown, node, stored })
     }
@@ -134,6 +130,7 @@ mod tests {
 
     use super::*;
     use crate::grpc_status;
+    use crate::proto::node_spec::Membership;
     use crate::proto::{Metadata, NodeSpec, Removed};
 
     fn shown() -> Shown {

@@ -14,6 +14,11 @@ pub fn denied(why: impl Into<String>) -> Status {
     Status::permission_denied(why)
 }
 
+/// The node joined, and no operator has accepted it, or one has withdrawn that.
+pub fn not_accepted() -> Status {
+    denied("an operator has yet to accept the node")
+}
+
 /// The node was removed. The detail lets its agent tell that from every other refusal.
 pub fn removed(uid: &str) -> Status {
     let why = "the node was removed; one that comes back is a new node, with another uid";

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::connect::Etcd;
 use super::error::Error;
 use super::kv::LeaseId;
+use super::store_identity::Header;
 
 impl Etcd {
     /// Obtains a lease of about `ttl`. Returns the lease and the TTL that etcd granted, which counts and may be longer (at least
@@ -21,6 +22,19 @@ impl Etcd {
             .await?;
         let ttl = Duration::from_secs(u64::try_from(granted.ttl()).unwrap_or(0));
         Ok((LeaseId(granted.id()), ttl))
+    }
+
+    /// The TTL that etcd granted a lease.
+    ///
+    /// # Errors
+    /// [`Error`] if etcd did not answer. A lease that is gone has a TTL of zero.
+    pub async fn granted_ttl(&self, lease: LeaseId) -> Result<Duration, Error> {
+        let asked = self.call("lease_time_to_live", |connection| async move {
+            let asked = connection.client.lease_client().time_to_live(lease.0, None).await;
+            asked.map(|answer| (answer.header().map(Header::from), answer.granted_ttl()))
+        });
+        let (_, seconds) = asked.await?;
+        Ok(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
     }
 
     /// Renews a lease once, for the whole of its TTL from now on.

@@ -369,11 +369,17 @@ fn plan_node_expansion(observed: &Observed<'_>, status: &VolumeStatus, decision:
     let publications = observed.publications.values();
     let used = publications
         .filter(|publication| matches!(state(publication), State::Published | State::PendingNodeUnpublish));
-    let mut confirmed = used.map(|publication| {
+    let used: Vec<&Publication> = used.collect();
+    let confirmed = |publication: &&Publication| {
         let status = publication.status.as_ref();
         status.is_some_and(|status| status.expanded_bytes >= bytes)
-    });
-    let is_confirmed = confirmed.next() == Some(true) && confirmed.all(|is_confirmed| is_confirmed);
+    };
+    // A node that only reads expands nothing, and confirms nothing: a writer does, or an operator.
+    let reads = |publication: &Publication| publication.spec.as_ref().is_some_and(|spec| spec.read_only);
+    let is_confirmed = used.iter().any(confirmed)
+        && used
+            .iter()
+            .all(|publication| confirmed(publication) || reads(publication));
     let is_held_back = !observed.unreadable.is_empty() || observed.resting.contains(&Target::Volume);
     if bytes > 0 && is_confirmed && !is_held_back {
         decision.choose(Step::EndNodeExpansion { bytes });

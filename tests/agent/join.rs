@@ -76,7 +76,7 @@ async fn a_restart_keeps_uid_and_certificate_and_needs_no_token() {
         first.state.to_str().unwrap(),
     ])
     .await;
-    let refused = same.expect_code(4);
+    let refused = same.expect_code(1);
     assert!(
         refused.contains(&format!("is in use by process {}", first.pid().unwrap())),
         "{refused}"
@@ -191,6 +191,23 @@ async fn a_wrong_token_and_a_name_in_use_are_reported_and_tried_again() {
         "{log}"
     );
     assert_eq!(site.uid("n1").await, uid);
+}
+
+#[tokio::test]
+async fn a_clock_that_is_an_hour_off_hinders_no_agent_and_one_that_is_further_behind_finds_no_server() {
+    let site = Site::start().await;
+    let token = site.token().await;
+    let mut agents: Vec<_> = [("+1h", "ahead"), ("-1h", "behind")]
+        .into_iter()
+        .map(|(offset, name)| site.agent_off_by(offset, name, &token))
+        .collect();
+    for agent in &mut agents {
+        agent.ready().await;
+    }
+    // A certificate begins to be valid two hours before its issue.
+    let mut lost = site.agent_off_by("-3h", "lost", &token);
+    lost.logs("invalid peer certificate").await;
+    assert!(lost.stored().get("uid").is_none(), "{}", lost.stored());
 }
 
 #[tokio::test]

@@ -1,7 +1,5 @@
 //! The session of a node: at another server when one is gone, and until a removal.
 
-use std::path::Path;
-
 use quorate::etcd::Txn;
 
 use super::site::Site;
@@ -91,12 +89,12 @@ async fn neither_an_unknown_node_nor_silence_ends_an_agent() {
 }
 
 #[tokio::test]
-async fn a_stopped_agent_ends_at_once_and_leaves_no_session() {
+async fn a_stopped_agent_exits_in_order_and_leaves_its_state() {
     let site = Site::start().await;
     let token = site.token().await;
     let mut agent = site.agent("n1", &token);
     agent.ready().await;
     let stopped = agent.stop().await.unwrap().unwrap();
     assert_eq!(stopped.code(), Some(0));
-    assert!(Path::new(&agent.file()).exists());
+    agent.chain();
 }

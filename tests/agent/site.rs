@@ -18,6 +18,7 @@ use tokio::time::timeout;
 
 use crate::identity::authorities;
 use crate::support::base::Base;
+use crate::support::clock;
 use crate::support::directory::directory;
 use crate::support::metrics;
 use crate::support::quorate::{Launch, TestReplica, binary};
@@ -117,16 +118,37 @@ impl Site {
         token: Option<&Path>,
         flags: &[&str],
     ) -> TestAgent {
-        let options = agent::Options {
+        self.start_agent(self.options(servers, name, token, flags))
+    }
+
+    /// Starts an agent whose wall clock is off by this much, such as `+1h`.
+    pub fn agent_off_by(&self, offset: &str, name: &str, token: &Path) -> TestAgent {
+        let mut options = self.options(&self.servers, name, Some(token), &[]);
+        let variables = clock::variables(offset).into_iter();
+        options.env = variables.map(|(name, value)| (name.to_owned(), value)).collect();
+        self.start_agent(options)
+    }
+
+    fn start_agent(&self, options: agent::Options) -> TestAgent {
+        let directory = self.home().join("agents");
+        TestAgent(Agent::start(&directory, options).unwrap_or_else(|error| panic!("{error}")))
+    }
+
+    fn options(
+        &self,
+        servers: &[String],
+        name: &str,
+        token: Option<&Path>,
+        flags: &[&str],
+    ) -> agent::Options {
+        agent::Options {
             binary: binary(),
             name: name.to_owned(),
             servers: servers.to_vec(),
             token_file: token.map(Path::to_owned),
             flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
             env: Vec::new(),
-        };
-        let directory = self.home().join("agents");
-        TestAgent(Agent::start(&directory, options).unwrap_or_else(|error| panic!("{error}")))
+        }
     }
 
     /// The uid of a node.

@@ -11,16 +11,16 @@ use crate::support::wait::{QUIET, SOON, eventually};
 /// INV-6: the answer of the plugin, and what is mounted after it.
 #[tokio::test]
 async fn a_volume_is_confirmed_only_after_it_is_unmounted() {
-    let world = World::start().await;
-    let volume = world.volume("data").await;
-    world.show(vec![volume.clone()]);
-    world.until("published", 1).await;
     // The plugin says that it has unmounted the volume, and has not. Without mounts, it says that it cannot.
     let lies = match can_mount() {
         true => Happening::Pretends,
         false => Happening::Fails(answer("Internal", "target is busy")),
     };
     for method in ["NodeUnpublishVolume", "NodeUnstageVolume"] {
+        let world = World::start().await;
+        let volume = world.volume("data").await;
+        world.show(vec![volume.clone()]);
+        world.until("published", 1).await;
         world.plugin.fault(method, None, lies.clone()).await;
         world.show(vec![unpublish(&volume)]);
         eventually(SOON, "the call is repeated", async || {
@@ -33,9 +33,9 @@ async fn a_volume_is_confirmed_only_after_it_is_unmounted() {
         world.until("blocked", 1).await;
         assert_eq!(world.confirmed(), [], "{method}");
         world.plugin.clear_faults().await;
+        world.until_confirmed(&[unpublished(&volume)]).await;
+        world.until_gone(&volume).await;
     }
-    world.until_confirmed(&[unpublished(&volume)]).await;
-    world.assert_gone(&volume);
 }
 
 #[tokio::test]
@@ -62,7 +62,7 @@ async fn a_volume_in_use_is_confirmed_once_its_programs_have_ended() {
     }
     drop(in_use);
     world.until_confirmed(&[unpublished(&volume)]).await;
-    world.assert_gone(&volume);
+    world.until_gone(&volume).await;
 }
 
 #[tokio::test]
@@ -119,7 +119,7 @@ async fn a_call_that_hangs_delays_no_other_volume() {
     assert_eq!(of_stuck.count(), 1);
     world.plugin.release().await;
     world.until_confirmed(&[unpublished(&stuck)]).await;
-    world.assert_gone(&stuck);
+    world.until_gone(&stuck).await;
 }
 
 /// INV-9.

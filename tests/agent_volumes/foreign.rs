@@ -29,7 +29,6 @@ async fn a_foreign_mount_in_place_is_an_error_and_never_unmounted() {
     world.show(vec![volume.clone()]);
     world.until("foreign", 1).await;
     world.show(vec![unpublish(&volume)]);
-    world.until("foreign", 1).await;
     // Another agent does not take it for its own either.
     world.start_agent();
     world.until("foreign", 1).await;
@@ -40,6 +39,8 @@ async fn a_foreign_mount_in_place_is_an_error_and_never_unmounted() {
 
     unmount(&paths.target);
     world.until_confirmed(&[unpublished(&volume)]).await;
+    world.show(vec![]);
+    world.until("unpublishing", 0).await;
     world.show(vec![volume.clone()]);
     world.until("published", 1).await;
     assert!(!paths.link.join("precious").exists() && foreign.path().join("precious").exists());
@@ -64,7 +65,7 @@ async fn a_foreign_mount_over_a_volume_keeps_it_from_being_unpublished() {
     assert_eq!(world.plugin.calls_of("NodeUnpublishVolume"), []);
     unmount(&target);
     world.until_confirmed(&[unpublished(&volume)]).await;
-    world.assert_gone(&volume);
+    world.until_gone(&volume).await;
 }
 
 /// What is at the path that programs use is theirs.
@@ -113,7 +114,7 @@ async fn a_mount_without_a_publication_is_shown_and_never_unmounted() {
     // The publication is back, as after a restore of etcd.
     world.show(vec![unpublish(&volume)]);
     world.until_confirmed(&[unpublished(&volume)]).await;
-    world.assert_gone(&volume);
+    world.until_gone(&volume).await;
     world.until("stray", 0).await;
 }
 

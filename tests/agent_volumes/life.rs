@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use quorate::proto::access_mode::{Block, Kind, Scope, Sharing};
 use quorate::proto::{AccessMode, CsiNode};
+use quorate_dev::csi_plugin::faults::Happening;
 
 use super::world::{Confirmed, NODE, World, can_mount, is_mounted, is_read_only, unpublish, unpublished};
 use crate::support::csi::DRIVER;
@@ -31,7 +32,7 @@ async fn a_volume_is_readable_and_writable_at_its_path_until_it_is_unpublished()
     world.show(vec![unpublish(&volume)]);
     world.until_confirmed(&[unpublished(&volume)]).await;
     assert_eq!(world.calls()[2..], ["NodeUnpublishVolume", "NodeUnstageVolume"]);
-    world.assert_gone(&volume);
+    world.until_gone(&volume).await;
     assert!(
         world.data(&volume).join("file").exists(),
         "at the backend it stays"
@@ -68,7 +69,7 @@ async fn the_path_of_a_block_volume_is_its_device() {
     assert_eq!(fs::read(world.data(&volume)).unwrap()[4096..4101], *b"block");
     world.show(vec![unpublish(&volume)]);
     world.until_confirmed(&[unpublished(&volume)]).await;
-    world.assert_gone(&volume);
+    world.until_gone(&volume).await;
 }
 
 /// Both where the publication says so and where the volume does.
@@ -116,7 +117,7 @@ async fn a_plugin_that_does_not_stage_publishes_alone() {
     world.show(vec![unpublish(&volume)]);
     world.until_confirmed(&[unpublished(&volume)]).await;
     assert_eq!(world.calls(), ["NodePublishVolume", "NodeUnpublishVolume"]);
-    world.assert_gone(&volume);
+    world.until_gone(&volume).await;
 }
 
 #[tokio::test]
@@ -184,14 +185,25 @@ async fn the_plugins_say_what_they_name_the_node_by_and_one_that_is_away_has_sai
 async fn nothing_is_said_of_the_plugins_before_they_were_asked() {
     let mut world = World::start().await;
     world.stop_agent();
-    world.plugin.stop().await.unwrap();
     let _ = fs::remove_dir_all(world.directory().join(".plugins"));
+    world.plugin.fault("Probe", None, Happening::Waits).await;
     world.start_agent();
+    tokio::time::sleep(QUIET).await;
     assert_eq!(world.csi(), None);
-    eventually(SOON, "the plugin was asked", async || {
-        same(world.csi(), Some(vec![]))
-    })
-    .await;
+    world.plugin.release().await;
+    let ids = async || {
+        let nodes = world.csi().unwrap_or_default().into_iter();
+        same(nodes.map(|node| node.node_id).collect(), vec![NODE.to_owned()])
+    };
+    eventually(SOON, "the plugin has answered", ids).await;
+    // A file that cannot be read may have said anything.
+    world.stop_agent();
+    world.plugin.stop().await.unwrap();
+    let known = world.directory().join(".plugins").join(format!("{DRIVER}.json"));
+    fs::write(known, "").unwrap();
+    world.start_agent();
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(world.csi(), None);
 }
 
 #[tokio::test]

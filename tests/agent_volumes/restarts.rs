@@ -2,8 +2,10 @@
 
 use std::fs;
 
+use quorate::proto::node_publication::Instruction;
+
 use super::world::{World, can_mount, is_mounted, unmount, unpublish, unpublished};
-use crate::support::wait::{SOON, eventually, same};
+use crate::support::wait::{QUIET, SOON, eventually, same};
 
 #[tokio::test]
 async fn a_volume_outlives_the_agent_and_its_restart() {
@@ -30,7 +32,7 @@ async fn a_volume_outlives_the_agent_and_its_restart() {
     world.show(vec![unpublish(&volume)]);
     world.start_agent();
     world.until_confirmed(&[unpublished(&volume)]).await;
-    world.assert_gone(&volume);
+    world.until_gone(&volume).await;
 }
 
 #[tokio::test]
@@ -49,7 +51,7 @@ async fn an_unpublication_that_the_agent_died_of_is_completed_by_the_next_one() 
     world.refuse_confirmations(0);
     world.start_agent();
     world.until_confirmed(&[unpublished(&volume)]).await;
-    world.assert_gone(&volume);
+    world.until_gone(&volume).await;
 }
 
 #[tokio::test]
@@ -75,7 +77,7 @@ async fn after_a_restart_of_the_plugin_its_volumes_are_published_again() {
     );
     world.show(vec![unpublish(&volume)]);
     world.until_confirmed(&[unpublished(&volume)]).await;
-    world.assert_gone(&volume);
+    world.until_gone(&volume).await;
 }
 
 /// As a reboot leaves the node: the records are there and the mounts are gone. Without mounts, the link of the plugin goes.
@@ -124,4 +126,69 @@ async fn a_mount_that_goes_under_a_running_agent_is_made_again() {
     .await;
     world.until("published", 1).await;
     assert_eq!(fs::read_to_string(paths.link.join("file")).unwrap(), "before");
+}
+
+/// A view that is older than the confirmation: another replica may show it.
+#[tokio::test]
+async fn what_was_confirmed_is_not_published_again_by_a_late_view() {
+    let world = World::start().await;
+    let volume = world.volume("data").await;
+    world.show(vec![volume.clone()]);
+    world.until("published", 1).await;
+    world.show(vec![unpublish(&volume)]);
+    world.until_confirmed(&[unpublished(&volume)]).await;
+    let calls = world.calls();
+    world.show(vec![volume.clone()]);
+    world.until("blocked", 1).await;
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(world.calls(), calls);
+    // The publication has ended, and starts over.
+    world.show(vec![]);
+    world.until("blocked", 0).await;
+    world.show(vec![volume]);
+    world.until("published", 1).await;
+}
+
+/// The view cannot show a publication whole for a while, as where a secret cannot be read.
+#[tokio::test]
+async fn a_volume_in_use_is_left_as_it_is_while_the_view_does_not_show_it_whole() {
+    let world = World::start().await;
+    let volume = world.volume("data").await;
+    world.show(vec![volume.clone()]);
+    world.until("published", 1).await;
+    let mut unknown = volume.clone();
+    unknown.set_instruction(Instruction::Unspecified);
+    unknown.publish_context.clear();
+    unknown.volume_context.clear();
+    world.show(vec![unknown]);
+    tokio::time::sleep(QUIET).await;
+    world.show(vec![volume]);
+    tokio::time::sleep(QUIET).await;
+    world.until("published", 1).await;
+    assert_eq!(world.calls(), ["NodeStageVolume", "NodePublishVolume"]);
+}
+
+/// INV-6: cut off, the node does not know what an operator has confirmed in its place.
+#[tokio::test]
+async fn without_a_session_nothing_is_taken_into_use_and_everything_may_be_given_back() {
+    let mut world = World::start().await;
+    let volume = world.volume("data").await;
+    world.show(vec![volume.clone()]);
+    world.until("published", 1).await;
+    world.session.send_replace(Some("cut off".to_owned()));
+    world.start_agent();
+    world.until("blocked", 1).await;
+    let paths = world.paths(&volume);
+    if can_mount() {
+        unmount(&paths.target);
+        unmount(&paths.staging);
+    }
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(world.calls(), ["NodeStageVolume", "NodePublishVolume"]);
+    world.session.send_replace(None);
+    world.until("published", 1).await;
+    world.session.send_replace(Some("cut off".to_owned()));
+    world.show(vec![unpublish(&volume)]);
+    world.until_confirmed(&[unpublished(&volume)]).await;
+    world.until_gone(&volume).await;
 }

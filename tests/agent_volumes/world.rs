@@ -100,6 +100,8 @@ pub struct World {
     _unmounted: Unmounted,
     directory: TempDir,
     views: watch::Sender<Option<Arc<NodeView>>>,
+    /// Why there is no session.
+    pub session: watch::Sender<Option<String>>,
     pub control: Control,
 }
 
@@ -126,6 +128,7 @@ impl World {
             _unmounted: Unmounted(path),
             directory,
             views: watch::Sender::new(None),
+            session: watch::Sender::new(None),
             control: Control::default(),
         };
         world.start_agent();
@@ -150,12 +153,20 @@ impl World {
                 look_every: Duration::from_millis(100),
                 call: LONG,
                 long_call: LONG,
+                view_counts: Duration::ZERO,
             },
         };
         let (sender, csi) = watch::channel(None);
         let metrics = Metrics::new("test");
         let views = self.views.subscribe();
-        let running = run(settings, views, self.control.clone(), sender, metrics.clone());
+        let running = run(
+            settings,
+            views,
+            self.control.clone(),
+            sender,
+            self.session.subscribe(),
+            metrics.clone(),
+        );
         let mut task = JoinSet::new();
         task.spawn(running);
         self.agent = Some(Agent {
@@ -300,13 +311,18 @@ impl World {
         eventually(SOON, "the calls", async || same(self.calls(), expected.clone())).await;
     }
 
-    /// Asserts that nothing of a publication is left on the node.
-    pub fn assert_gone(&self, publication: &NodePublication) {
+    /// Waits until nothing of a publication is left on the node. The agent tidies after its confirmation.
+    pub async fn until_gone(&self, publication: &NodePublication) {
         let paths = self.paths(publication);
         assert_eq!(mounted_below(&paths.home), [] as [PathBuf; 0]);
-        for path in [&paths.link, &paths.home] {
-            assert!(fs::symlink_metadata(path).is_err(), "{} is left", path.display());
-        }
+        eventually(SOON, "nothing is left on the node", async || {
+            let left = [&paths.link, &paths.home];
+            match left.iter().find(|path| fs::symlink_metadata(path).is_ok()) {
+                None => Ok(()),
+                Some(path) => Err(format!("{} is left", path.display())),
+            }
+        })
+        .await;
     }
 }
 

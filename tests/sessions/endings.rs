@@ -1,6 +1,7 @@
 //! What ends a session at once.
 
 use quorate::etcd::Txn;
+use quorate::proto::node_spec::Membership;
 use tokio::time::sleep;
 use tonic::Code;
 
@@ -51,6 +52,21 @@ async fn a_change_of_the_observed_role_ends_a_session_and_the_next_one_shows_it(
     let view = again.begun.view.unwrap();
     assert_eq!(view.role(), quorate::proto::Role::Manager);
     assert_eq!(view.desired_role(), quorate::proto::Role::Manager);
+}
+
+/// INV-13.
+#[tokio::test]
+async fn a_node_that_is_not_accepted_any_more_loses_its_session() {
+    let (site, mut replica, node) = begin().await;
+    let mut agent = Agent::open(&site, &mut replica, &node).await;
+    site.change("n1", |node| {
+        let spec = node.spec.get_or_insert_default();
+        spec.set_membership(Membership::Pending);
+    })
+    .await;
+    let status = agent.ended().await;
+    assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
+    assert_eq!(removed_uid(&status), None);
 }
 
 #[tokio::test]

@@ -1,15 +1,24 @@
-//! Replicas whose wall clock is wrong.
+//! Processes whose wall clock is wrong.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use super::quorate::Launch;
 
 /// Replicas whose wall clock is off by `offset`, such as `+1d`. Their monotonic clock is right.
 pub fn off_by(offset: &str, launch: Launch) -> Launch {
-    launch
-        .variable("LD_PRELOAD", library())
-        .variable("FAKETIME", offset)
-        .variable("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+    variables(offset)
+        .into_iter()
+        .fold(launch, |launch, (name, value)| launch.variable(name, value))
+}
+
+/// The variables that make it so for any program.
+pub fn variables(offset: &str) -> [(&'static str, OsString); 3] {
+    [
+        ("LD_PRELOAD", library().into()),
+        ("FAKETIME", offset.into()),
+        ("FAKETIME_DONT_FAKE_MONOTONIC", "1".into()),
+    ]
 }
 
 /// libfaketime, which Debian keeps below the folder of the architecture.

@@ -5,8 +5,7 @@
 //! for again: the session brings the volumes, the table what is mounted, and the plugin's calls are idempotent. After a reboot
 //! nothing that the agent mounted is left, so that a record of an earlier boot claims nothing.
 //!
-//! A record needs no fsync: it matters only as long as the mounts do, and a crash of the machine ends both. Directories are removed
-//! only where they are empty: what is in a volume is never removed, whatever is still mounted.
+//! Directories are removed only where they are empty: what is in a volume is never removed, whatever is still mounted.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -40,6 +39,8 @@ struct Asked {
     plugin: String,
     /// The start of the node that it was asked in.
     boot: String,
+    /// Whether it was asked to stage the volume, too.
+    staged: bool,
 }
 
 /// The answer to NodeGetInfo.
@@ -89,29 +90,41 @@ impl Files {
 
     /// Records that the plugin is asked to mount the volume, and makes what it expects: the directory to stage in, and the parent of
     /// the target.
-    pub fn prepare(&self, paths: &Paths, volume: &str, plugin: &str) -> io::Result<()> {
+    pub fn prepare(&self, paths: &Paths, volume: &str, plugin: &str, stages: bool) -> io::Result<()> {
         make(&paths.home, PASSED_THROUGH)?;
-        if !self.has_asked(&paths.record) {
+        let before = self.asked(&paths.record);
+        if before.as_ref().is_none_or(|before| stages && !before.staged) {
             let asked = Asked {
                 volume: volume.to_owned(),
                 plugin: plugin.to_owned(),
                 boot: self.boot.clone(),
+                staged: stages,
             };
             write_json(&paths.record, &asked)?;
         }
-        make(&paths.staging, OWN)
+        // Not recursively: that looks into a directory that is there, and a mount there may hang.
+        match DirBuilder::new().mode(OWN).create(&paths.staging) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(named(&paths.staging, error)),
+            _ => Ok(()),
+        }
     }
 
     /// Whether the plugin was asked for the publication of this record since the node was started.
     pub fn has_asked(&self, record: &Path) -> bool {
-        // A record that cannot be read claims no mount: what is there is left alone.
-        let asked: Option<Asked> = read_json(record).unwrap_or_default();
-        asked.is_some_and(|asked| asked.boot == self.boot)
+        self.asked(record).is_some()
     }
 
-    /// Whether it was asked for any publication of the volume since then: what is staged is the volume's.
+    /// Whether it was asked to stage the volume since then, for any publication.
     pub fn has_asked_to_stage(&self, paths: &Paths) -> bool {
-        records(&paths.home).iter().any(|record| self.has_asked(record))
+        let asked = records(&paths.home);
+        let mut asked = asked.iter().filter_map(|record| self.asked(record));
+        asked.any(|asked| asked.staged)
+    }
+
+    fn asked(&self, record: &Path) -> Option<Asked> {
+        // A record that cannot be read claims no mount: what is there is left alone.
+        let asked: Option<Asked> = read_json(record).unwrap_or_default();
+        asked.filter(|asked| asked.boot == self.boot)
     }
 
     /// Where the path for programs leads.
@@ -174,17 +187,26 @@ impl Files {
     }
 
     /// What a plugin last said of the node.
-    pub fn known_node(&self, plugin: &str) -> Option<CsiNode> {
-        let known: Option<KnownNode> = read_json(&self.of_plugin(plugin)).unwrap_or_default();
-        known.map(|known| CsiNode {
+    ///
+    /// # Errors
+    /// It cannot be read, so that it may have been anything.
+    pub fn known_node(&self, plugin: &str) -> io::Result<Option<CsiNode>> {
+        let known: Option<KnownNode> = read_json(&self.of_plugin(plugin))?;
+        Ok(known.map(|known| CsiNode {
             plugin: plugin.to_owned(),
             node_id: known.node_id,
             topology: known.topology,
-        })
+        }))
     }
 
     /// Keeps what a plugin says of the node: a plugin that is away when the agent starts has the node id that it had.
     pub fn keep_node(&self, node: &CsiNode) -> io::Result<()> {
+        if self
+            .known_node(&node.plugin)
+            .is_ok_and(|known| known.as_ref() == Some(node))
+        {
+            return Ok(());
+        }
         let known = KnownNode {
             node_id: node.node_id.clone(),
             topology: node.topology.clone(),
@@ -214,6 +236,11 @@ pub fn look() -> io::Result<Mounts> {
         before = now;
     }
     Err(io::Error::other("the table of mounts changes while it is read"))
+}
+
+/// Whether a directory is there itself, and no link to one.
+pub fn is_directory(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.is_dir())
 }
 
 /// The records of the publications of a volume.
@@ -268,9 +295,14 @@ fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
             .mode(0o600)
             .open(&unfinished)?;
         file.write_all(&serde_json::to_vec(value).map_err(io::Error::other)?)?;
+        // After a power cut, the file is the one before or this one, and never an empty one.
+        file.sync_all()?;
         fs::rename(&unfinished, path)
     })();
-    written.map_err(|error| named(path, error))
+    written.map_err(|error| {
+        _ = fs::remove_file(&unfinished);
+        named(path, error)
+    })
 }
 
 fn named(path: &Path, error: io::Error) -> io::Error {
@@ -316,15 +348,18 @@ mod tests {
             _directory,
         } = world();
         assert!(!files.has_asked(&paths.record));
-        files.prepare(&paths, "data", "p").unwrap();
-        files.prepare(&paths, "data", "p").unwrap();
+        files.prepare(&paths, "data", "p", true).unwrap();
+        files.prepare(&paths, "data", "p", true).unwrap();
         assert!(files.has_asked(&paths.record) && paths.staging.is_dir() && !paths.target.exists());
+        assert!(files.has_asked_to_stage(&paths));
+        files.prepare(&paths, "data", "p", false).unwrap();
+        assert!(files.has_asked_to_stage(&paths), "it was staged before");
         let later = files.layout().paths(&publication("data", "p-2")).unwrap();
         assert!(!files.has_asked(&later.record) && files.has_asked_to_stage(&later));
         files.boot = "another".to_owned();
         assert!(!files.has_asked(&paths.record), "the node was rebooted");
         assert!(!files.has_asked_to_stage(&later));
-        files.prepare(&paths, "data", "p").unwrap();
+        files.prepare(&paths, "data", "p", true).unwrap();
         assert!(files.has_asked(&paths.record));
         fs::write(&paths.record, "{").unwrap();
         assert!(
@@ -386,7 +421,7 @@ mod tests {
             paths,
             _directory,
         } = world();
-        files.prepare(&paths, "data", "p").unwrap();
+        files.prepare(&paths, "data", "p", true).unwrap();
         fs::create_dir(&paths.target).unwrap();
         fs::write(paths.target.join("file"), "precious").unwrap();
         files.tidy(&paths);
@@ -405,13 +440,13 @@ mod tests {
         } = world();
         let mounted = format!("1 0 0:1 / {} rw - t s rw\n", paths.target.display());
         let mounted = Mounts::parse(mounted.as_bytes()).unwrap();
-        files.prepare(&paths, "data", "p").unwrap();
+        files.prepare(&paths, "data", "p", true).unwrap();
         files.tidy_unused(|_| false, &mounted);
         files.tidy_unused(|home| home == paths.home, &Mounts::default());
         assert!(files.has_asked(&paths.record), "mounted, or used");
         files.tidy_unused(|_| false, &Mounts::default());
         assert!(!paths.home.exists());
-        files.prepare(&paths, "data", "p").unwrap();
+        files.prepare(&paths, "data", "p", true).unwrap();
         fs::write(paths.staging.join("file"), "precious").unwrap();
         files.tidy_unused(|_| false, &Mounts::default());
         assert!(paths.staging.join("file").exists());
@@ -422,13 +457,17 @@ mod tests {
         let World {
             files, _directory, ..
         } = world();
-        assert_eq!(files.known_node("a/../b"), None);
+        assert_eq!(files.known_node("a/../b").unwrap(), None);
         let node = CsiNode {
             plugin: "a/../b".to_owned(),
             node_id: "n1".to_owned(),
             topology: [("zone".to_owned(), "a".to_owned())].into(),
         };
         files.keep_node(&node).unwrap();
-        assert_eq!(files.known_node("a/../b"), Some(node));
+        assert_eq!(files.known_node("a/../b").unwrap(), Some(node.clone()));
+        fs::write(files.of_plugin("a/../b"), "").unwrap();
+        files.known_node("a/../b").unwrap_err();
+        files.keep_node(&node).unwrap();
+        assert_eq!(files.known_node("a/../b").unwrap(), Some(node));
     }
 }

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -14,14 +15,14 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use super::Settings;
 use super::files::{self, Files};
 use super::mounts::{At, Mounts};
 use super::operation::{After, Ended, Failure, Named, Operation, secrets, volume_on_node};
 use super::paths::Paths;
-use super::plan::{Decision, Done, FOREIGN, Observed, Ready, Seen, Step, Wait, plan};
+use super::plan::{CONFIRMED_FOR, Decision, Done, FOREIGN, GONE, Observed, Ready, Seen, Step, Wait, plan};
 use super::plugins::{self, Plugin, Session};
 use super::states::{self, State};
+use super::{SessionReceiver, Settings};
 use crate::agent::ViewReceiver;
 use crate::agent::confirm::Confirm;
 use crate::csi::Secrets;
@@ -29,6 +30,10 @@ use crate::metrics::Metrics;
 use crate::proto::node_publication::Instruction;
 use crate::proto::{CsiNode, NodePublication, NodeView};
 use crate::retry::Backoff;
+use crate::volumes::operation::QUICK;
+
+/// A mount that goes sooner is made again after growing delays (INV-9).
+const STEADY: Duration = Duration::from_secs(60);
 
 /// The volumes of a node.
 pub(super) struct Keeper<C> {
@@ -36,6 +41,9 @@ pub(super) struct Keeper<C> {
     files: Files,
     control: C,
     csi: watch::Sender<Option<Vec<CsiNode>>>,
+    session: SessionReceiver,
+    /// When a session was last seen.
+    seen_open: Option<Instant>,
     metrics: Metrics,
     view: Option<Arc<NodeView>>,
     plugins: BTreeMap<String, Plugin>,
@@ -43,6 +51,10 @@ pub(super) struct Keeper<C> {
     sessions: u64,
     /// What each plugin last said of the node.
     nodes: BTreeMap<String, CsiNode>,
+    /// The plugins of which that cannot be read: nothing is reported before they have said it again (INV-12).
+    unread: BTreeSet<String>,
+    /// The publications that were confirmed to be over, and when. A view that is older than the confirmation shows them once more.
+    confirmed: BTreeMap<String, Instant>,
     volumes: BTreeMap<String, Volume>,
     operations: FuturesUnordered<BoxFuture<'static, Ended>>,
     /// The volumes with an operation, also those that the view has no more. Never two of one volume (INV-6).
@@ -60,6 +72,10 @@ struct Volume {
     publication: Named,
     paths: Paths,
     done: Done,
+    /// When it was last published.
+    published_at: Option<Instant>,
+    /// Whether it has rested since its mount was gone.
+    has_rested: bool,
     state: State,
     /// What was last logged about it.
     problem: Option<Wait>,
@@ -71,19 +87,33 @@ impl<C: Confirm> Keeper<C> {
         files: Files,
         control: C,
         csi: watch::Sender<Option<Vec<CsiNode>>>,
+        session: SessionReceiver,
         metrics: Metrics,
     ) -> Self {
         let names = || settings.plugins.iter().map(|plugin| plugin.name.clone());
-        let nodes = names().filter_map(|name| Some((name.clone(), files.known_node(&name)?)));
-        let nodes = nodes.collect();
+        let (mut nodes, mut unread) = (BTreeMap::new(), BTreeSet::new());
+        for name in names() {
+            match files.known_node(&name) {
+                Ok(Some(node)) => _ = nodes.insert(name, node),
+                Ok(None) => {}
+                Err(error) => {
+                    warn!(plugin = name, %error, "what the plugin last said of the node cannot be read");
+                    unread.insert(name);
+                }
+            }
+        }
         let plugins = names().map(|name| (name, Plugin::new())).collect();
         Self {
             plugins,
             nodes,
+            unread,
+            confirmed: BTreeMap::new(),
             settings,
             files,
             control,
             csi,
+            session,
+            seen_open: None,
             metrics,
             view: None,
             sessions: 0,
@@ -152,28 +182,42 @@ impl<C: Confirm> Keeper<C> {
                 continue;
             };
             let name = publication.volume.clone();
-            let earlier = before.get(name.as_str()).copied();
-            let is_new = earlier != Some(publication);
-            if is_new {
-                self.backoff.succeeded(&name);
-            }
             let named = Named::of(publication);
-            let kept = known.remove(&name).filter(|volume| volume.publication == named);
+            let is_unknown = publication.instruction() == Instruction::Unspecified;
+            let kept = known.remove(&name).filter(|volume| {
+                let Named { uid, instruction, .. } = &volume.publication;
+                *uid == named.uid && (*instruction == named.instruction || is_unknown)
+            });
             let mut volume = kept.unwrap_or_else(|| Volume {
                 at,
-                publication: named,
+                publication: named.clone(),
                 paths,
                 done: Done::default(),
+                published_at: None,
+                has_rested: false,
                 state: State::Publishing,
                 problem: None,
             });
             volume.at = at;
-            if is_new && !earlier.is_some_and(|earlier| is_same_use(earlier, publication)) {
-                // The plugin may do with it something else now.
-                (volume.done.staged, volume.done.published) = (None, None);
+            // What the view does not show whole stays as it was.
+            if !is_unknown {
+                if before.get(name.as_str()).copied() != Some(publication) {
+                    self.backoff.succeeded(&name);
+                }
+                if volume.publication.usage != named.usage {
+                    // The plugin may do something else with it now.
+                    (volume.done.staged, volume.done.published) = (None, None);
+                }
+                volume.publication = named;
             }
             self.volumes.insert(name, volume);
         }
+        let shown: HashSet<&str> = self
+            .volumes
+            .values()
+            .map(|volume| volume.publication.uid.as_str())
+            .collect();
+        self.confirmed.retain(|uid, _| shown.contains(uid.as_str()));
         for name in known.keys() {
             self.backoff.succeeded(name);
         }
@@ -208,6 +252,7 @@ impl<C: Confirm> Keeper<C> {
             if let Err(error) = self.files.keep_node(&node) {
                 warn!(%error, "what a plugin says of the node is not kept for the next start");
             }
+            self.unread.remove(&name);
             self.nodes.insert(name.clone(), node);
         }
         self.show_nodes();
@@ -217,7 +262,7 @@ impl<C: Confirm> Keeper<C> {
 
     /// Reports what the plugins name the node by, once each was asked.
     fn show_nodes(&self) {
-        if !self.plugins.values().all(|plugin| plugin.was_tried) {
+        if !self.unread.is_empty() || !self.plugins.values().all(|plugin| plugin.was_tried) {
             return;
         }
         let nodes = Some(self.nodes.values().cloned().collect());
@@ -264,9 +309,20 @@ impl<C: Confirm> Keeper<C> {
         }
     }
 
+    /// Whether the view is that of a session, or of one that ended a moment ago.
+    fn is_view_current(&mut self) -> bool {
+        let is_open = self.session.borrow().is_none();
+        if is_open {
+            self.seen_open = Some(Instant::now());
+        }
+        let counts = self.settings.times.view_counts;
+        is_open || self.seen_open.is_some_and(|at| at.elapsed() < counts)
+    }
+
     /// Plans the next step of one volume, and begins it.
     fn advance(&mut self, name: &str) {
         let key = name.to_owned();
+        let is_current = self.is_view_current();
         let (Some(view), Some(volume)) = (&self.view, self.volumes.get_mut(name)) else {
             return;
         };
@@ -276,6 +332,13 @@ impl<C: Confirm> Keeper<C> {
         let publication = &view.publications[volume.at];
         let plugin = self.plugins.get(&publication.plugin);
         if plugin.is_some_and(|plugin| !plugin.was_tried) {
+            return;
+        }
+        let confirmed = self.confirmed.get(&publication.publication_uid);
+        let is_over = confirmed.is_some_and(|at| at.elapsed() < CONFIRMED_FOR);
+        if is_over && publication.instruction() == Instruction::Publish {
+            volume.state = State::Blocked;
+            blocked(name, volume, just_confirmed());
             return;
         }
         let missing = missing(&publication.plugin);
@@ -294,7 +357,10 @@ impl<C: Confirm> Keeper<C> {
         };
         match plan(&observed, Instant::now().into_std()) {
             Decision::Settled => {
-                self.backoff.succeeded(&key);
+                // A mount that does not stay is a failure, however often it is made.
+                if volume.published_at.is_none_or(|at| at.elapsed() >= STEADY) {
+                    self.backoff.succeeded(&key);
+                }
                 volume.problem = None;
                 volume.state = match publication.instruction() {
                     Instruction::Publish => State::Published,
@@ -309,39 +375,68 @@ impl<C: Confirm> Keeper<C> {
                 };
                 blocked(name, volume, wait);
             }
+            Decision::Do(Step::Stage | Step::Publish, _) if !is_current => {
+                volume.state = State::Blocked;
+                blocked(name, volume, no_session());
+            }
+            Decision::Do(_, GONE) if !volume.has_rested => {
+                volume.has_rested = true;
+                volume.state = State::Blocked;
+                self.backoff.failed(key, QUICK);
+                let (reason, message) = ("MountGone", GONE.to_owned());
+                blocked(name, volume, Wait { reason, message });
+            }
             Decision::Do(step, because) => {
                 debug!(volume = name, because, "{step}");
-                volume.state = state_during(step, self.backoff.failures(&key) > 0);
-                let plugin = plugin.and_then(|plugin| {
-                    let session = plugin.state.as_ref().ok()?;
-                    Some((session.clone(), plugin.permits.clone()))
-                });
-                let offers = session.map(|session| session.ready.offers).unwrap_or_default();
-                let operation = Operation {
-                    step,
-                    volume: volume_on_node(publication, &volume.paths, offers),
-                    // A confirmation may wait for long, and needs none.
-                    secrets: match step {
-                        Step::Stage | Step::Publish | Step::Expand { .. } => secrets(&publication.secrets),
-                        _ => Ok(Secrets::none()),
-                    },
-                    publication: volume.publication.clone(),
-                    driver: publication.plugin.clone(),
-                    paths: volume.paths.clone(),
-                    files: self.files.clone(),
-                    plugin,
-                    control: self.control.clone(),
-                };
-                self.running.insert(key);
-                self.operations.push(Box::pin(operation.run()));
+                self.begin(name, step);
             }
         }
+    }
+
+    /// Begins a step of one volume.
+    fn begin(&mut self, name: &str, step: Step) {
+        let key = name.to_owned();
+        let (Some(view), Some(volume)) = (&self.view, self.volumes.get_mut(name)) else {
+            return;
+        };
+        let publication = &view.publications[volume.at];
+        volume.state = state_during(step, self.backoff.failures(&key) > 0);
+        let plugin = self.plugins.get(&publication.plugin).and_then(|plugin| {
+            let session = plugin.state.as_ref().ok()?;
+            let permits = match step {
+                Step::Unpublish | Step::Unstage => &plugin.back,
+                _ => &plugin.permits,
+            };
+            Some((session.clone(), permits.clone()))
+        });
+        let offers = plugin.as_ref().map(|(session, _)| session.ready.offers);
+        let operation = Operation {
+            step,
+            volume: volume_on_node(publication, &volume.paths, offers.unwrap_or_default()),
+            // A confirmation may wait for long, and needs none.
+            secrets: match step {
+                Step::Stage | Step::Publish | Step::Expand { .. } => secrets(&publication.secrets),
+                _ => Ok(Secrets::none()),
+            },
+            publication: volume.publication.clone(),
+            driver: publication.plugin.clone(),
+            paths: volume.paths.clone(),
+            files: self.files.clone(),
+            plugin,
+            control: self.control.clone(),
+        };
+        self.running.insert(key);
+        self.operations.push(Box::pin(operation.run()));
     }
 
     fn take_ended(&mut self, ended: Ended) {
         let name = ended.publication.volume.clone();
         self.running.remove(&name);
         self.look();
+        if ended.step == Step::ConfirmUnpublished && ended.result.is_ok() {
+            let uid = ended.publication.uid.clone();
+            self.confirmed.insert(uid, Instant::now());
+        }
         let volume = self.volumes.get_mut(&name);
         // Another publication, or another instruction, begins with what is seen.
         if let Some(volume) = volume.filter(|volume| volume.publication == ended.publication) {
@@ -349,6 +444,15 @@ impl<C: Confirm> Keeper<C> {
                 Ok(after) => {
                     info!(volume = name, "{}", ended.step.done_text());
                     note(&mut volume.done, ended.step, ended.session, after);
+                    if ended.step == Step::Publish {
+                        (volume.published_at, volume.has_rested) = (Some(Instant::now()), false);
+                        if after.is_bare {
+                            warn!(
+                                volume = name,
+                                "the plugin has published the volume, and nothing is mounted at its path: does the                                  plugin mount where the agent sees it (mountPropagation: Bidirectional)?"
+                            );
+                        }
+                    }
                 }
                 Err(failure) => {
                     if ended.step == Step::Publish {
@@ -407,6 +511,22 @@ fn blocked(name: &str, volume: &mut Volume, why: Wait) {
     volume.problem = Some(why);
 }
 
+fn no_session() -> Wait {
+    Wait {
+        reason: "NoSession",
+        message: "there is no session, and the volume may be another node's by now".to_owned(),
+    }
+}
+
+fn just_confirmed() -> Wait {
+    Wait {
+        reason: "JustConfirmed",
+        message:
+            "the node has just confirmed that it does not use the volume; the view may be older than that"
+                .to_owned(),
+    }
+}
+
 fn missing(plugin: &str) -> Wait {
     Wait {
         reason: "PluginMissing",
@@ -425,13 +545,4 @@ fn seen(mounts: &Mounts, files: &Files, paths: &Paths) -> Seen {
         asked: files.has_asked(&paths.record),
         asked_to_stage: files.has_asked_to_stage(paths),
     }
-}
-
-/// Whether a plugin does the same with both: the calls need not be repeated.
-fn is_same_use(one: &NodePublication, other: &NodePublication) -> bool {
-    one.volume_id == other.volume_id
-        && one.volume_context == other.volume_context
-        && one.publish_context == other.publish_context
-        && one.access_mode == other.access_mode
-        && one.read_only == other.read_only
 }

@@ -52,6 +52,8 @@ pub struct Times {
     pub call: Duration,
     /// The limit of a call that may make, check or grow a file system.
     pub long_call: Duration,
+    /// How long the last view counts after the end of its session: as long as the node is ready without one.
+    pub view_counts: Duration,
 }
 
 impl Default for Times {
@@ -60,11 +62,18 @@ impl Default for Times {
             look_every: Duration::from_secs(5),
             call: Duration::from_secs(15),
             long_call: Duration::from_secs(120),
+            view_counts: Duration::from_secs(30),
         }
     }
 }
 
+/// Why there is no session; `None` while there is one.
+pub type SessionReceiver = watch::Receiver<Option<String>>;
+
 /// Keeps the volumes of the node as the views say. Never returns. Dropping it ends the calls in flight, and unmounts nothing.
+///
+/// Without a `session`, nothing is taken into use: an operator may have confirmed in the node's place that it uses a volume no more
+/// (INV-6). What is in use stays, and what is wanted back is given back.
 ///
 /// `csi` gets what the plugins name the node by, once each of them has answered or failed: an earlier answer would withdraw what the
 /// others reported before (INV-12). A plugin that is away has the answer that it last gave.
@@ -73,6 +82,7 @@ pub async fn run(
     views: ViewReceiver,
     control: impl Confirm,
     csi: watch::Sender<Option<Vec<CsiNode>>>,
+    session: SessionReceiver,
     metrics: Metrics,
 ) {
     let mut delays = Delays::new(Duration::from_secs(1), Duration::from_secs(60));
@@ -83,7 +93,7 @@ pub async fn run(
         }
         delays.wait().await;
     };
-    Keeper::new(settings, files, control, csi, metrics)
+    Keeper::new(settings, files, control, csi, session, metrics)
         .run(views)
         .await;
 }

@@ -1,8 +1,11 @@
 //! One step of one volume, carried out.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
+use prost::Message;
 use tokio::sync::Semaphore;
 
 use super::files::{self, Files};
@@ -18,6 +21,12 @@ use crate::proto::NodePublication;
 use crate::retry::Policy;
 use crate::volumes::operation::{QUICK, SLOW};
 use crate::volumes::request::{capability, reads_only};
+
+/// For what may be back in a moment, a plugin or a server: after an outage, nothing rests long any more.
+const AWAY: Policy = Policy::never_shorter(Duration::from_millis(200), Duration::from_secs(30));
+
+/// Between two looks whether something is mounted again while a confirmation is under way.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// A step to carry out.
 pub(super) struct Operation<C> {
@@ -35,20 +44,33 @@ pub(super) struct Operation<C> {
     pub control: C,
 }
 
-/// A publication, by its names alone.
+/// A publication, by its names alone, and what is done about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Named {
     pub volume: String,
     pub uid: String,
     pub instruction: i32,
+    /// Differs where the plugin may do something else with the volume: the calls are then repeated.
+    pub usage: u64,
 }
 
 impl Named {
     pub fn of(publication: &NodePublication) -> Self {
+        let mut hasher = DefaultHasher::new();
+        let mode = publication.access_mode.as_ref().map(Message::encode_to_vec);
+        let usage = (
+            &publication.volume_id,
+            &publication.volume_context,
+            &publication.publish_context,
+            mode,
+            publication.read_only,
+        );
+        usage.hash(&mut hasher);
         Self {
             volume: publication.volume.clone(),
             uid: publication.publication_uid.clone(),
             instruction: publication.instruction,
+            usage: hasher.finish(),
         }
     }
 }
@@ -67,6 +89,8 @@ pub(super) struct Ended {
 pub(super) struct After {
     /// Something is mounted at the target.
     pub is_mounted: bool,
+    /// Nothing is mounted there, and it is a directory of this node.
+    pub is_bare: bool,
     /// The volume needs no unstaging.
     pub is_unstaged: bool,
 }
@@ -95,6 +119,7 @@ impl Failure {
     /// What the table of codes says. A final failure is repeated as well, slowly: what an operator mends on the node is not seen here.
     fn of_call(error: &CallError) -> Self {
         let retry = match error.class() {
+            _ if error.code == Code::Unavailable => AWAY,
             Class::Done | Class::Retry | Class::InProgress => QUICK,
             Class::RetrySlowly | Class::WaitForOther | Class::Final => SLOW,
         };
@@ -104,7 +129,7 @@ impl Failure {
     fn of_confirmation(error: &NotConfirmed) -> Self {
         let retry = match error {
             NotConfirmed::Refused(_) => SLOW,
-            NotConfirmed::Failed(_) => QUICK,
+            NotConfirmed::Failed(_) => AWAY,
         };
         Self::new("NotConfirmed", error.to_string(), retry)
     }
@@ -167,8 +192,14 @@ impl<C: Confirm> Operation<C> {
                 confirmed(self.control.confirm_expanded(volume, uid, bytes).await)
             }
             Step::ConfirmUnpublished => {
+                tokio::select! {
+                    // First: nothing is confirmed of what is mounted.
+                    biased;
+                    why = self.mounted_again() => return Err(why),
+                    result = self.control.confirm_unpublished(volume, uid) => confirmed(result)?,
+                };
                 self.files.tidy(&self.paths);
-                confirmed(self.control.confirm_unpublished(volume, uid).await)
+                Ok(After::default())
             }
         }
     }
@@ -207,10 +238,28 @@ impl<C: Confirm> Operation<C> {
             let message = "the plugin answered OK, and the volume is still mounted";
             return Err(Failure::new("StillMounted", message, QUICK));
         }
+        let is_mounted = target != At::Nothing;
         Ok(After {
-            is_mounted: target != At::Nothing,
-            is_unstaged: !plugin.ready.offers.stage && staging == At::Nothing,
+            is_mounted,
+            is_bare: self.step == Step::Publish && !is_mounted && files::is_directory(&self.paths.target),
+            is_unstaged: !plugin.ready.offers.stage && !self.files.has_asked_to_stage(&self.paths),
         })
+    }
+
+    /// Looks again and again whether anything of the volume is mounted, at once for the first time: the confirmation may wait long for
+    /// a server, and a call that timed out may still be at work.
+    async fn mounted_again(&self) -> Failure {
+        loop {
+            match files::look() {
+                Ok(mounts) if mounts.below(&self.paths.home).next().is_none() => {}
+                Ok(_) => {
+                    let message = "something of the volume is mounted again";
+                    return Failure::new("StillMounted", message, QUICK);
+                }
+                Err(error) => return Failure::io(&error),
+            }
+            tokio::time::sleep(LOOK).await;
+        }
     }
 
     /// Records the call before it is made: from then on, what is mounted there is the plugin's. Returns its secrets.
@@ -222,9 +271,10 @@ impl<C: Confirm> Operation<C> {
                 "the volume has secrets, which a plugin on a node gets over a unix socket or TLS alone";
             return Err(Failure::new("PlaintextSecrets", message, SLOW));
         }
-        let prepared = self
-            .files
-            .prepare(&self.paths, &self.publication.volume, &self.driver);
+        let offers = self.plugin.as_ref().map(|(plugin, _)| plugin.ready.offers);
+        let stages = offers.is_some_and(|offers| offers.stage);
+        let volume = &self.publication.volume;
+        let prepared = self.files.prepare(&self.paths, volume, &self.driver, stages);
         prepared.map_err(|error| Failure::io(&error))?;
         Ok(secrets)
     }

@@ -21,7 +21,7 @@ use crate::proto::node_publication::Instruction;
 use crate::volumes::request::reads_only;
 
 /// A confirmation that was taken and does not show in the next view for this long is repeated: etcd may have been restored.
-const CONFIRMED_FOR: Duration = Duration::from_secs(60);
+pub const CONFIRMED_FOR: Duration = Duration::from_secs(60);
 
 /// What the agent does about one volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +95,9 @@ pub struct Wait {
     pub message: String,
 }
 
+/// Why a volume is published again whose mount did not stay.
+pub const GONE: &str = "nothing is mounted there any more";
+
 /// A mount that is not the agent's is where a volume belongs.
 pub const FOREIGN: &str = "ForeignMount";
 
@@ -134,7 +137,7 @@ pub struct Seen {
     /// Whether the agent has asked the plugin for the publication since the node was started. What is mounted at the target otherwise
     /// is foreign.
     pub asked: bool,
-    /// Whether it has asked for any publication of the volume, which all share what is staged.
+    /// Whether it has asked the plugin to stage the volume since then, for any publication: they share what is staged.
     pub asked_to_stage: bool,
 }
 
@@ -203,11 +206,7 @@ fn publish(observed: &Observed<'_>, now: Instant) -> Result<Decision, Wait> {
     let in_session = |session: Option<u64>| session == Some(ready.session);
     let is_gone = in_session(done.published) && done.was_mounted && seen.target == At::Nothing;
     let because = |otherwise| {
-        if is_gone {
-            "nothing is mounted there any more"
-        } else {
-            otherwise
-        }
+        if is_gone { GONE } else { otherwise }
     };
     if ready.offers.stage && (is_gone || !in_session(done.staged)) {
         return Ok(Decision::Do(
@@ -239,16 +238,15 @@ fn expand(observed: &Observed<'_>, ready: Ready, now: Instant) -> Result<Decisio
     if confirmed.is_some_and(|(confirmed, at)| *confirmed >= bytes && now < *at + CONFIRMED_FOR) {
         return Ok(Decision::Settled);
     }
-    let confirm = |because| Ok(Decision::Do(Step::ConfirmExpanded { bytes }, because));
     let mode = publication.access_mode.as_ref();
     if mode.map_or(publication.read_only, |mode| {
         reads_only(mode, publication.read_only)
     }) {
-        // No file system grows that is mounted read-only. The node that next writes the volume expands it.
-        return confirm("the node only reads, so that it expands nothing");
+        // No file system grows that is mounted read-only. A node that writes the volume expands it, and confirms it.
+        return Ok(Decision::Settled);
     }
     if done.expanded >= bytes {
-        return confirm("it is expanded");
+        return Ok(Decision::Do(Step::ConfirmExpanded { bytes }, "it is expanded"));
     }
     if !ready.offers.expand {
         let message = "the volume has grown, and the plugin does not offer EXPAND_VOLUME on the node; once it is expanded by \
@@ -277,23 +275,30 @@ fn unpublish(observed: &Observed<'_>, now: Instant) -> Result<Decision, Wait> {
         if !done.unpublished {
             return Ok(Decision::Do(Step::Unpublish, "the volume is wanted back"));
         }
+        still_mounted(seen)?;
         if ready.offers.stage {
             return Ok(Decision::Do(Step::Unstage, "the volume is unpublished"));
         }
+        if seen.asked_to_stage || seen.staging != At::Nothing {
+            // It may be staged without a mount.
+            let message = "the volume is staged, and the plugin does not offer STAGE_UNSTAGE_VOLUME any more";
+            return Err(wait("StillStaged", message.to_owned()));
+        }
     }
-    if seen.staging != At::Nothing {
-        let message =
-            "the volume is still staged, and the plugin does not offer STAGE_UNSTAGE_VOLUME any more";
-        return Err(wait("StillMounted", message.to_owned()));
-    }
-    if let Some(path) = &seen.other {
-        let message = format!("{} is still mounted, which no publication has", path.display());
-        return Err(wait("StillMounted", message));
-    }
+    still_mounted(seen)?;
     Ok(Decision::Do(
         Step::ConfirmUnpublished,
         "nothing of it is mounted any more",
     ))
+}
+
+/// Nothing of the volume may be left, of an earlier publication either: it is unstaged after its last use.
+fn still_mounted(seen: &Seen) -> Result<(), Wait> {
+    let Some(path) = &seen.other else {
+        return Ok(());
+    };
+    let message = format!("{} is still mounted, which no publication has", path.display());
+    Err(wait("StillMounted", message))
 }
 
 /// What is seen, where nothing foreign is in the way.

@@ -19,8 +19,10 @@ const LOOK: Duration = Duration::from_millis(200);
 /// A plugin on this node.
 pub(super) struct Plugin {
     pub state: Result<Session, Wait>,
-    /// Its calls in flight.
+    /// Its calls in flight that take volumes into use.
     pub permits: Arc<Semaphore>,
+    /// Those that give volumes back: no volume waits for that behind calls that hang.
+    pub back: Arc<Semaphore>,
     /// Whether it has answered or failed since the agent started.
     pub was_tried: bool,
 }
@@ -40,6 +42,7 @@ impl Plugin {
                 message: "the plugin was not asked yet".to_owned(),
             }),
             permits: Arc::new(Semaphore::new(CALLS)),
+            back: Arc::new(Semaphore::new(CALLS)),
             was_tried: false,
         }
     }

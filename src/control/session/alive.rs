@@ -42,14 +42,14 @@ pub async fn take(store: &Store, caller: &Caller, ttl: Duration) -> Result<Taken
         session_id: id.clone(),
     };
     let session = session.encode_to_vec();
-    let (mut granted, mut delays) = (None, Delays::etcd());
+    let (mut caller, mut granted, mut delays) = (caller.clone(), None, Delays::etcd());
     for _ in 0..ATTEMPTS {
         let held = store.etcd.get(&key).await;
         let (held, _) = held.map_err(|error| refusal::unavailable(&error))?;
         let found = held.as_ref().map_or(Revision::ABSENT, |held| held.mod_revision);
         let txn = caller.writes(&store.keys).when_unchanged(&key, found);
         let (lease, ttl, txn) = match kept_lease(store, held, caller.uid()).await? {
-            Some(lease) => (lease, ttl, txn.put_keeping_lease(&key, session.clone())),
+            Some((lease, ttl)) => (lease, ttl, txn.put_keeping_lease(&key, session.clone())),
             None => {
                 let (lease, ttl) = match granted {
                     Some(granted) => granted,
@@ -70,6 +70,7 @@ pub async fn take(store: &Store, caller: &Caller, ttl: Duration) -> Result<Taken
             });
         }
         delays.wait().await;
+        caller = caller.again(store).await?;
     }
     let why = format!(
         "the session of node {} or the node itself keeps changing",
@@ -78,15 +79,25 @@ pub async fn take(store: &Store, caller: &Caller, ttl: Duration) -> Result<Taken
     Err(Status::aborted(why))
 }
 
-/// The lease of the node's last session, renewed, if it has not ended. That of an earlier node with this name is not used.
-async fn kept_lease(store: &Store, held: Option<KeyValue>, uid: &str) -> Result<Option<LeaseId>, Status> {
+/// The lease of the node's last session, renewed, with the TTL that it was granted, if it has not ended. That of an earlier node
+/// with this name is not used.
+async fn kept_lease(
+    store: &Store,
+    held: Option<KeyValue>,
+    uid: &str,
+) -> Result<Option<(LeaseId, Duration)>, Status> {
     let Some(held) = held else { return Ok(None) };
     let is_own = NodeSession::decode(&*held.value).is_ok_and(|session| session.node_uid == uid);
     let Some(lease) = held.lease.filter(|_| is_own) else {
         return Ok(None);
     };
-    match store.etcd.renew_lease(lease).await {
-        Ok(()) => Ok(Some(lease)),
+    let renewed = match store.etcd.renew_lease(lease).await {
+        Ok(()) => store.etcd.granted_ttl(lease).await,
+        Err(error) => Err(error),
+    };
+    match renewed {
+        Ok(Duration::ZERO) => Ok(None),
+        Ok(ttl) => Ok(Some((lease, ttl))),
         Err(error) if error.class == Class::LeaseNotFound => Ok(None),
         Err(error) => Err(refusal::unavailable(&error)),
     }

@@ -36,6 +36,8 @@ pub enum Verdict {
     Gone,
     /// The record of the node cannot be read.
     Unreadable,
+    /// The node is not accepted any more.
+    NotAccepted,
     /// The observed role of the node is another one.
     RoleChanged,
     /// Another session of the node has begun.
@@ -54,6 +56,7 @@ pub fn judge(index: &Index, session: &Facts) -> Option<Verdict> {
             None => return Some(Verdict::Gone),
             Some(None) => return Some(Verdict::Unreadable),
             Some(Some(node)) if node.uid != session.uid => return Some(Verdict::Gone),
+            Some(Some(node)) if !node.is_accepted => return Some(Verdict::NotAccepted),
             Some(Some(node)) if node.role != session.role => return Some(Verdict::RoleChanged),
             Some(Some(_)) => {}
         }

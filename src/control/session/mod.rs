@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use futures::future::{join_all, pending};
 use futures::{Stream, StreamExt as _};
 use tokio::sync::{Notify, mpsc};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tracing::{debug, warn};
@@ -45,6 +46,18 @@ pub const LEASE: Duration = Duration::from_secs(30);
 /// How often the copy is dated: several times before it is too old, and rarely enough to cost etcd nothing.
 const DATE_EVERY: Duration = Duration::from_secs(1);
 
+/// The least time from one date to the next.
+const DATE_LEAST: Duration = Duration::from_millis(50);
+
+/// The limit of a read that dates the copy: one that gets no answer leaves time for others before the copy is too old.
+const DATE_LIMIT: Duration = Duration::from_millis(1500);
+
+/// Sessions of one node on one replica at a time: that which begins, and others that have yet to notice that they have ended.
+const MOST_PLACES: usize = 4;
+
+/// Notes that wait to be written. A session notes again what was not taken.
+const MOST_NOTES: usize = 256;
+
 /// What a session sends.
 pub type SessionStream = Pin<Box<dyn Stream<Item = Result<SessionResponse, Status>> + Send>>;
 
@@ -54,8 +67,10 @@ pub struct Sessions {
     lease: Duration,
     stop: CancellationToken,
     state: Mutex<State>,
-    notes: mpsc::UnboundedSender<Note>,
-    noted: tokio::sync::Mutex<mpsc::UnboundedReceiver<Note>>,
+    /// Wakes what dates the copy.
+    date_wanted: Notify,
+    notes: mpsc::Sender<Note>,
+    noted: tokio::sync::Mutex<mpsc::Receiver<Note>>,
 }
 
 /// What the sessions share.
@@ -71,7 +86,7 @@ struct State {
 impl Sessions {
     /// No sessions yet. `lease` is that of a session; all end once `stop` is cancelled.
     pub fn new(store: Store, lease: Duration, stop: CancellationToken) -> Self {
-        let (notes, noted) = mpsc::unbounded_channel();
+        let (notes, noted) = mpsc::channel(MOST_NOTES);
         let state = State {
             index: Index::new(store.keys.clone()),
             as_of: None,
@@ -83,6 +98,7 @@ impl Sessions {
             lease,
             stop,
             state: Mutex::new(state),
+            date_wanted: Notify::new(),
             notes,
             noted: tokio::sync::Mutex::new(noted),
         }
@@ -97,7 +113,7 @@ impl Sessions {
     pub async fn follow(&self) {
         let follower = |part: Part| Follower::new(&self.store.etcd, part.range(&self.store.keys));
         let [mut alive, mut records, mut volumes] = Part::ALL.map(follower);
-        let judged_by = [alive.progress(), records.progress()];
+        let dated_by = [alive.progress(), records.progress(), volumes.progress()];
         let following = async {
             loop {
                 let (part, update) = tokio::select! {
@@ -108,7 +124,7 @@ impl Sessions {
                 self.take_in(part, update);
             }
         };
-        tokio::join!(following, self.keep_dated(&judged_by), self.write_notes());
+        tokio::join!(following, self.keep_dated(&dated_by), self.write_notes());
     }
 
     /// Serves the session of an authenticated caller. It begins with the first heartbeat.
@@ -139,17 +155,23 @@ impl Sessions {
             // A machine that sleeps misses changes meanwhile, and this clock goes on.
             let asked = clock::now();
             let any_key = Part::Alive.range(&self.store.keys);
-            match self.store.etcd.get(any_key.start()).await {
-                Ok((_, revision)) => self.date(asked, revision, ranges).await,
-                Err(error) => debug!("cannot tell how old the sessions' copy of etcd is: {error}"),
+            let read = self.store.etcd.get(any_key.start());
+            match timeout(DATE_LIMIT, read).await {
+                Ok(Ok((_, revision))) => self.date(asked, revision, ranges).await,
+                Ok(Err(error)) => debug!("cannot tell how old the sessions' copy of etcd is: {error}"),
+                Err(_) => debug!(
+                    "cannot tell how old the sessions' copy of etcd is: no answer within {DATE_LIMIT:?}"
+                ),
             }
-            tokio::time::sleep(DATE_EVERY).await;
+            // A session that begins waits for a date, and many that begin share one.
+            tokio::time::sleep(DATE_LEAST).await;
+            let _ = timeout(DATE_EVERY, self.date_wanted.notified()).await;
         }
     }
 
     async fn date(&self, asked: Instant, revision: Revision, ranges: &[Arc<Progress>]) {
         let come = join_all(ranges.iter().map(|range| range.come_to(revision)));
-        if tokio::time::timeout(OLDEST, come).await.is_ok() {
+        if timeout(OLDEST, come).await.is_ok() {
             let mut state = self.lock();
             if state.index.is_complete() {
                 state.as_of = Some(asked);
@@ -170,6 +192,15 @@ impl Sessions {
 
     fn is_stale(&self) -> bool {
         judgement::is_stale(self.lock().as_of, clock::now())
+    }
+
+    /// Whether the copy holds at least what etcd held at this moment; if not, it is dated ahead of time.
+    fn is_as_of(&self, moment: Instant) -> bool {
+        let is_so = self.lock().as_of.is_some_and(|as_of| as_of >= moment);
+        if !is_so {
+            self.date_wanted.notify_one();
+        }
+        is_so
     }
 
     /// Whether the copies have come to the beginning of a session.
@@ -210,20 +241,20 @@ impl Sessions {
     }
 
     fn note(&self, note: Note) {
-        // The receiver lives as long as this.
-        let _ = self.notes.send(note);
+        let _ = self.notes.try_send(note);
     }
 
-    fn enter(self: &Arc<Self>, node: &Name) -> Place {
+    /// `None` if the node has too many sessions here.
+    fn enter(self: &Arc<Self>, node: &Name) -> Option<Place> {
         let woken = Arc::<Notify>::default();
         let mut state = self.lock();
-        state
-            .places
-            .entry(node.clone())
-            .or_default()
-            .push(Arc::clone(&woken));
+        let places = state.places.entry(node.clone()).or_default();
+        if places.len() >= MOST_PLACES {
+            return None;
+        }
+        places.push(Arc::clone(&woken));
         drop(state);
-        Place::new(Arc::clone(self), node.clone(), woken)
+        Some(Place::new(Arc::clone(self), node.clone(), woken))
     }
 
     fn leave(&self, node: &Name, woken: &Arc<Notify>) {

@@ -2,6 +2,7 @@
 
 use crate::proto::{Node, NodeSpec, Role};
 use crate::store::Name;
+use crate::store::object::node::is_accepted;
 use crate::store::object::{condition, decode};
 
 /// The condition of a node whose sessions end one another.
@@ -14,6 +15,8 @@ pub struct SeenNode {
     pub uid: String,
     /// Its observed role.
     pub role: Role,
+    /// Whether it is accepted.
+    pub is_accepted: bool,
     /// What the operator wants of it.
     pub spec: NodeSpec,
     /// Whether it has the condition [`DUPLICATE_AGENT`].
@@ -25,10 +28,12 @@ impl SeenNode {
     pub fn read(name: &Name, value: &[u8]) -> Option<Self> {
         let node: Node = decode(name.as_str(), value).ok()?;
         let status = node.status.unwrap_or_default();
+        let spec = node.spec.unwrap_or_default();
         Some(Self {
+            is_accepted: is_accepted(&spec),
             role: status.role(),
             is_duplicate: condition::find(&status.conditions, DUPLICATE_AGENT).is_some(),
-            spec: node.spec.unwrap_or_default(),
+            spec,
             uid: node.metadata.unwrap_or_default().uid,
         })
     }

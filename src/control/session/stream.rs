@@ -7,13 +7,14 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::stream::{self, Stream, StreamExt as _};
 use jiff::Timestamp;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tonic::Status;
 use tracing::debug;
 
 use super::judgement::{Facts, OLDEST, Verdict};
 use super::place::Place;
 use super::{Sessions, alive, secrets};
+use crate::clock;
 use crate::control::caller::Caller;
 use crate::control::refusal;
 use crate::etcd::{Class, Error, LeaseId};
@@ -81,8 +82,8 @@ struct Open {
     /// When the last renewal of the lease began, and that renewal.
     renewed: Instant,
     renewing: Option<BoxFuture<'static, Result<(), Error>>>,
-    /// The digest of the last view that was sent, and how many publications lacked a secret in it.
-    sent: Option<(u64, usize)>,
+    /// The digest of the last view that was sent, and which publications lacked a secret in it.
+    sent: Option<(u64, Vec<usize>)>,
     /// When missing secrets are looked for again.
     secrets_at: Option<Instant>,
 }
@@ -138,7 +139,7 @@ where
             if let Some(response) = self.look().await? {
                 return Ok(response);
             }
-            self.wait().await?;
+            while !self.wait().await? {}
         }
     }
 
@@ -159,15 +160,27 @@ where
                     return Err(Ending::Refused(refusal::invalid(why)));
                 }
             }
+            let fresh = async {
+                while sessions.is_stale() {
+                    sleep(LOOK).await;
+                }
+            };
+            if timeout(OLDEST, fresh).await.is_err() {
+                return Err(Ending::Stale);
+            }
             // Before it is on record, so that no change after that is missed.
-            let place = sessions.enter(caller.name());
+            let Some(place) = sessions.enter(caller.name()) else {
+                let why = format!("node {} has too many sessions with this replica", caller.name());
+                return Err(Ending::Refused(refusal::exhausted(why)));
+            };
+            let begun = clock::now();
             let taken = alive::take(&sessions.store, caller, sessions.lease).await;
-            Ok((place, taken.map_err(Ending::Refused)?))
+            Ok((place, begun, taken.map_err(Ending::Refused)?))
         };
-        let (mut place, taken) = tokio::select! {
+        let (mut place, begun, taken) = tokio::select! {
             biased;
             () = sessions.stop.cancelled() => return Err(Ending::Stopped),
-            begun = beginning => begun?,
+            beginning = beginning => beginning?,
         };
         let status = caller.node().status.as_ref();
         let facts = Facts {
@@ -178,9 +191,11 @@ where
             id: taken.id,
             held_at: taken.held_at,
         };
+        // What the agent has done through another replica is in the first view: a volume that it has confirmed to be unmounted
+        // there is not shown again (INV-6).
         let shown = async {
-            while !sessions.shows(&facts) {
-                let _ = timeout(LOOK, place.woken()).await;
+            while !(sessions.is_as_of(begun) && sessions.shows(&facts)) {
+                sleep(LOOK).await;
             }
         };
         if timeout(OLDEST, shown).await.is_err() {
@@ -224,16 +239,25 @@ where
             return Ok(None);
         };
         let digest = shown.digest();
-        let sent = open.sent.filter(|(sent, _)| *sent == digest);
-        let lacked = sent.map(|(_, lacked)| lacked);
-        if lacked.is_some() && !is_due {
+        let sent = open.sent.as_ref().filter(|(sent, _)| *sent == digest);
+        if sent.is_some() && !is_due {
             return Ok(None);
         }
-        let mut view = shown.view;
-        let lacks = secrets::fill(&self.sessions.store, &mut view, shown.secrets).await;
-        open.secrets_at = (lacks > 0).then(|| now + SECRETS_AGAIN);
-        if lacked.is_some_and(|lacked| lacks >= lacked) {
+        // Nothing is shown from an old copy (INV-13).
+        if self.sessions.is_stale() {
+            return Err(Ending::Stale);
+        }
+        let (mut view, store) = (shown.view, &self.sessions.store);
+        let has_secrets = !shown.secrets.is_empty();
+        let lacks = secrets::fill(store, &mut view, shown.secrets).await;
+        open.secrets_at = (!lacks.is_empty()).then(|| now + SECRETS_AGAIN);
+        if sent.is_some_and(|(_, lacked)| *lacked == lacks) {
             return Ok(None);
+        }
+        if has_secrets {
+            // They are not shown by any copy, however young.
+            let again = self.caller.clone().again(store).await;
+            again.map_err(Ending::Refused)?;
         }
         open.sent = Some((digest, lacks));
         Ok(Some(SessionResponse {
@@ -244,24 +268,27 @@ where
         }))
     }
 
-    /// Waits until there may be something to send, or the session ends.
-    async fn wait(&mut self) -> Result<(), Ending> {
+    /// Waits for the next thing to happen. Returns whether there may be something to send.
+    async fn wait(&mut self) -> Result<bool, Ending> {
         let Some(open) = &mut self.open else {
-            return Ok(());
+            return Ok(true);
         };
         tokio::select! {
             biased;
             () = self.sessions.stop.cancelled() => Err(Ending::Stopped),
-            () = open.place.woken() => Ok(()),
+            () = open.place.woken() => Ok(true),
             renewed = ended(&mut open.renewing) => {
                 open.renewing = None;
-                open.on_renewed(renewed)
+                open.on_renewed(renewed).map(|()| false)
             }
             heartbeat = self.heartbeats.next() => match heartbeat {
-                Some(Ok(SessionRequest {})) => open.on_heartbeat(&self.sessions),
+                Some(Ok(SessionRequest {})) if Timestamp::now() >= self.caller.valid_until() => {
+                    Err(Ending::Certificate)
+                }
+                Some(Ok(SessionRequest {})) => open.on_heartbeat(&self.sessions).map(|()| false),
                 Some(Err(_)) | None => Err(Ending::Closed),
             },
-            () = sleep_until(open.secrets_at) => Ok(()),
+            () = sleep_until(open.secrets_at) => Ok(true),
             () = sleep_until(Some(open.until)) => Err(Ending::Aged),
         }
     }
@@ -270,7 +297,7 @@ where
     fn end(&mut self, ending: Ending) -> Option<Status> {
         let name = self.caller.name();
         let (reason, status) = match ending {
-            Ending::Refused(status) => return Some(status),
+            Ending::Refused(status) => ("refused", status),
             Ending::Closed => return None,
             Ending::Verdict(verdict) => self.of_verdict(verdict),
             Ending::Stale => {
@@ -308,6 +335,7 @@ where
             Verdict::Removed => ("removed", refusal::removed(uid)),
             Verdict::Gone => ("gone", refusal::gone(uid)),
             Verdict::Unreadable => ("unreadable", refusal::unreadable(format_args!("node {name}"))),
+            Verdict::NotAccepted => ("pending", refusal::not_accepted()),
             Verdict::RoleChanged => {
                 let why = format!("the observed role of node {name} has changed");
                 ("role", Status::aborted(why))

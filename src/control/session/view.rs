@@ -118,8 +118,12 @@ fn of_publication(
     let secrets = describe(&mut shown, status, record);
     match instruction {
         Instruction::Publish => (shown, secrets),
-        // Unmounting needs none.
-        Instruction::Unpublish | Instruction::None | Instruction::Unspecified => (shown, Vec::new()),
+        // To unmount takes neither.
+        Instruction::Unpublish | Instruction::None => {
+            shown.publish_context.clear();
+            (shown, Vec::new())
+        }
+        Instruction::Unspecified => (shown, Vec::new()),
     }
 }
 

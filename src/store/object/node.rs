@@ -243,6 +243,12 @@ pub fn release_word(node: &Node) -> Option<String> {
         .map(|release| release.to_string())
 }
 
+/// Whether the node is accepted. What only a later release knows is no acceptance.
+pub fn is_accepted(spec: &NodeSpec) -> bool {
+    let membership = Membership::try_from(spec.membership);
+    matches!(membership, Ok(Membership::Unspecified | Membership::Accepted))
+}
+
 /// Whether what is stored under `/alive/<name>` makes the node of this uid ready. The session of an earlier node of the same name
 /// does not; one that cannot be read may be anyone's.
 pub fn makes_ready(alive: &[u8], uid: &str) -> bool {

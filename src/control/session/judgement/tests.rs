@@ -1,6 +1,10 @@
 use super::super::index::tests::{change, deletion, keys, kv, listed, name, node, removed, session};
+use prost::Message;
+
 use super::*;
 use crate::etcd::{Event, KeyValue};
+use crate::proto::Node;
+use crate::proto::node_spec::Membership;
 use crate::store::Update;
 
 fn facts() -> Facts {
@@ -35,6 +39,11 @@ fn a_session_goes_on_until_etcd_says_otherwise() {
 fn each_reason_ends_a_session() {
     let put = Event::Put;
     let garbage = kv(keys().node(&name("n1")), vec![0xff], 21);
+    let mut pending = node("n1", "u1", Role::Worker, 21);
+    let mut record = Node::decode(&*pending.value).unwrap();
+    let spec = record.spec.as_mut().unwrap();
+    spec.set_membership(Membership::Pending);
+    pending.value = record.encode_to_vec();
     for (part, event, verdict) in [
         (Part::Records, put(removed("u1", "n1", 21)), Verdict::Removed),
         (
@@ -48,6 +57,7 @@ fn each_reason_ends_a_session() {
             Verdict::Gone,
         ),
         (Part::Records, put(garbage), Verdict::Unreadable),
+        (Part::Records, put(pending), Verdict::NotAccepted),
         (
             Part::Records,
             put(node("n1", "u1", Role::Manager, 21)),

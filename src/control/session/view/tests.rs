@@ -74,6 +74,7 @@ fn seen_bytes(publication: &[u8], volume: Option<&Volume>) -> Shown {
     let node = SeenNode {
         uid: "u1".to_owned(),
         role: Role::Worker,
+        is_accepted: true,
         spec: NodeSpec {
             desired_role: Role::Manager.into(),
             availability: node_spec::Availability::Drain.into(),
