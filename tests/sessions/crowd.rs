@@ -17,7 +17,7 @@ use crate::support::client::put_all;
 use crate::support::quorate::TestReplica;
 use crate::support::wait::{SOON, eventually, same};
 
-/// Agents. The figures of BENCHMARKS.md come from a run with 1,000 of them.
+/// Agents.
 const AGENTS: usize = 100;
 
 /// Connections that are made at a time.
