@@ -1,7 +1,7 @@
 //! The control API: what agents call at each replica, by gRPC over TLS.
 //!
-//! A call passes through the [`acceptor`], which has proven whose key the other side holds, to the [`service`]. There a
-//! [`Caller`](caller::Caller) is made of what the connection has shown and what the record of the node says (INV-13). What a call
+//! A call passes through the acceptor, which has proven whose key the other side holds, to the service. There a
+//! `Caller` is made of what the connection has shown and what the record of the node says (INV-13). What a call
 //! writes compares what it was decided from: replicas answer beside each other, and none of them leads for that.
 
 use std::net::{SocketAddr, TcpListener};
