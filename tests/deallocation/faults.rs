@@ -292,10 +292,7 @@ async fn an_answer_that_is_lost_is_no_reason_to_do_it_twice() {
     // A new service of the same name, without a mark: the old decision is not about it.
     world.apply(&service("web", "{}")).await;
     eventually(SOON, "the old decision is refused", async || {
-        same(
-            attempt(&cut_off, &fence, &actions).await,
-            vec!["Refused".to_owned()],
-        )
+        same(attempt(&cut_off, &fence, &actions).await, vec!["Refused"])
     })
     .await;
     world

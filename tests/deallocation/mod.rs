@@ -18,7 +18,7 @@ use quorate::deallocator::act::{Outcome, act};
 use quorate::deallocator::controller::Deallocator;
 use quorate::deallocator::index::Index;
 use quorate::deallocator::plan::{Action, Summary, plan};
-use quorate::etcd::{Fence, KeyRange, Revision, Txn};
+use quorate::etcd::{Fence, KeyRange, Revision, Stop, Txn};
 use quorate::proto::task_status::State;
 use quorate::proto::{Metadata, Network, Service, ServiceSpec, ServiceStatus, Task, TaskSpec, TaskStatus};
 use quorate::store::writer::writer;
@@ -149,19 +149,18 @@ async fn decide(store: &Store) -> Vec<Action> {
 }
 
 /// Carries out actions at the same time. Returns the outcome of each: `Done`, `Refused`, `Failed` or `LostLeadership`.
-async fn attempt(store: &Store, fence: &Fence, actions: &[Action]) -> Vec<String> {
+async fn attempt(store: &Store, fence: &Fence, actions: &[Action]) -> Vec<&'static str> {
     let (writer, transactions) = writer(&store.etcd, fence);
     let acting = join_all(actions.iter().map(|action| act(store, &writer, action)));
     let outcomes = tokio::select! {
         outcomes = acting => outcomes,
         () = transactions => panic!("the writer ended before its units"),
     };
-    let word = |outcome: Outcome| {
-        format!("{outcome:?}")
-            .split('(')
-            .next()
-            .unwrap_or_default()
-            .to_owned()
+    let word = |outcome: Outcome| match outcome {
+        Ok(_) => "Done",
+        Err(Stop::Stale) => "Refused",
+        Err(Stop::Unavailable(_)) => "Failed",
+        Err(Stop::LostLeadership) => "LostLeadership",
     };
     outcomes.into_iter().map(word).collect()
 }
