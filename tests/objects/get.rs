@@ -175,6 +175,7 @@ Desired Role:      manager
 Availability:      active
 Member:            <none>
 Ready:             yes
+Session:           <none> on no lease: it does not end with its agent
 Release:           1.2.0
 Controller:        yes (its release counts in the gate)
 CSI Plugins:       <none>
