@@ -47,7 +47,9 @@ async fn goes_on_with_its_lease(lost: Lost) {
     match lost {
         Lost::Stopped => {
             first.stop().await.unwrap();
-            assert_eq!(agent.ended().await.code(), Code::Unavailable);
+            // A replica waits a moment for its connections to end. Where that is too short, no reason arrives.
+            let code = agent.ended().await.code();
+            assert!(matches!(code, Code::Unavailable | Code::Unknown), "{code}");
         }
         Lost::Killed => {
             first.kill().await.unwrap();
