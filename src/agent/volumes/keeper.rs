@@ -449,7 +449,8 @@ impl<C: Confirm> Keeper<C> {
                         if after.is_bare {
                             warn!(
                                 volume = name,
-                                "the plugin has published the volume, and nothing is mounted at its path: does the                                  plugin mount where the agent sees it (mountPropagation: Bidirectional)?"
+                                "the plugin has published the volume, and nothing is mounted at its path: does it mount \
+                                 where the agent sees it (mountPropagation: Bidirectional)?"
                             );
                         }
                     }
