@@ -31,11 +31,14 @@ fn compile_all() -> std::io::Result<()> {
         .btree_map(".")
         // Without `Debug` a message with secret values cannot be printed.
         .skip_debug(CSI_SECRET_BEARERS.map(|message| format!("csi.v1.{message}")))
-        .compile_protos(&["proto/csi/v1/csi.proto"], &["proto"])
+        .compile_protos(&["proto/csi/v1/csi.proto"], &["proto"])?;
+    tonic_prost_build::configure()
+        .build_server(false)
+        .compile_protos(&["proto/otlp/v1/trace.proto"], &["proto"])
 }
 
 /// The messages that etcd holds.
-const STORED: [&str; 8] = [
+const STORED: [&str; 9] = [
     "proto/quorate/v1/version.proto",
     "proto/quorate/v1/reconciler.proto",
     "proto/quorate/v1/object.proto",
@@ -44,11 +47,13 @@ const STORED: [&str; 8] = [
     "proto/quorate/v1/identity.proto",
     "proto/quorate/v1/service.proto",
     "proto/quorate/v1/volume.proto",
+    "proto/quorate/v1/log.proto",
 ];
 
 /// These hold secret values, or messages that do (tests/layers/secrets.rs). `Debug` is written by hand where it is needed, and hides them.
-const SECRET_BEARERS: [&str; 5] = [
+const SECRET_BEARERS: [&str; 6] = [
     "quorate.v1.Secret",
+    "quorate.v1.SecretData",
     "quorate.v1.NodeJoinRequest",
     "quorate.v1.NodePublication",
     "quorate.v1.NodeView",

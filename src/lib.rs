@@ -14,6 +14,9 @@ pub mod agent;
 pub mod causes;
 #[cfg(feature = "controller")]
 #[doc(hidden)]
+pub mod check;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
 pub mod cli;
 #[doc(hidden)]
 pub mod clock;
@@ -46,12 +49,22 @@ pub mod identity;
 pub mod kube;
 #[cfg(feature = "controller")]
 #[doc(hidden)]
+pub mod limit;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
 pub mod lines;
 #[doc(hidden)]
 pub mod metrics;
+#[cfg(test)]
+mod model_checking;
 #[cfg(feature = "controller")]
 #[doc(hidden)]
 pub mod one_stream;
+#[doc(hidden)]
+pub mod own_thread;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
+pub mod page;
 pub mod prelude;
 #[doc(hidden)]
 pub mod release;
@@ -68,15 +81,29 @@ pub mod retry;
 pub mod roles;
 #[cfg(feature = "controller")]
 #[doc(hidden)]
+pub mod secrets;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
 pub mod serve;
 #[doc(hidden)]
+pub mod span;
+#[doc(hidden)]
 pub mod store;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
+pub mod summary;
 #[cfg(feature = "controller")]
 #[doc(hidden)]
 pub mod term;
 #[cfg(feature = "controller")]
 #[doc(hidden)]
+pub mod traces;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
 pub mod volumes;
+#[cfg(feature = "controller")]
+#[doc(hidden)]
+pub mod wipe;
 #[doc(hidden)]
 pub mod wire;
 

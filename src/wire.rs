@@ -21,6 +21,19 @@ pub fn fields(message: &[u8], keeps: impl Fn(u64) -> bool) -> Vec<u8> {
     kept
 }
 
+/// The message with another value of its field `number`, a message that is not repeated: `change` makes it of the present one, which is
+/// empty where there is none. Of several, each adds to those before it; then one is left. The bytes must be a valid message.
+pub fn with_message(message: &[u8], number: u64, change: impl FnOnce(&[u8]) -> Vec<u8>) -> Vec<u8> {
+    let parts = parts(message);
+    let (_, present) = messages(&parts, number).unwrap_or_default();
+    let changed = change(&present);
+    let mut made = fields(message, |other| other != number);
+    put_varint(&mut made, (number << 3) | 2);
+    put_varint(&mut made, changed.len() as u64);
+    made.extend(changed);
+    made
+}
+
 /// The message `after`, which was made from `before`, with what `before` lacks of the `stored` message that it was decoded from: what
 /// only a later release knows, also in messages within it that are not repeated.
 pub fn with_unknown(stored: &[u8], before: &[u8], after: &[u8]) -> Vec<u8> {
@@ -192,6 +205,22 @@ mod tests {
         let kept = [field(1, &long), newer.to_vec(), vec![0x70, 1]].concat();
         let made = [field(2, &kept), newer.to_vec()].concat();
         assert_eq!(with_unknown(&stored, &before, &after), made);
+    }
+
+    #[test]
+    fn a_message_within_another_is_changed_as_a_whole_and_what_is_beside_it_stays() {
+        let (beside, newer) = (field(1, b"n1"), [0x78, 7]);
+        let message = [field(2, &[0x08, 1]), beside.clone(), field(2, &newer)].concat();
+        let changed = with_message(&message, 2, |present| {
+            assert_eq!(present, [0x08, 1, 0x78, 7]);
+            [fields(present, |number| number != 1), vec![0x08, 2]].concat()
+        });
+        assert_eq!(changed, [beside.clone(), field(2, &[0x78, 7, 0x08, 2])].concat());
+        let made = with_message(&beside, 2, |present| {
+            assert_eq!(present, b"");
+            newer.to_vec()
+        });
+        assert_eq!(made, [beside, field(2, &newer)].concat());
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::secret::Secrets;
 use super::tls::Tls;
 use crate::grpc_code;
 use crate::metrics::{CsiOperation, Metrics};
+use crate::span::Call;
 
 /// The limit of each call to a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,7 +88,7 @@ impl Caller {
         request
     }
 
-    /// Makes a call within the limit, and measures it. `secrets` are those of the request: the plugin's message is scrubbed
+    /// Makes a call within the limit, and measures and traces it. `secrets` are those of the request: the plugin's message is scrubbed
     /// of them.
     pub async fn call<T>(
         &self,
@@ -95,7 +96,7 @@ impl Caller {
         secrets: &Secrets,
         answer: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, CallError> {
-        let started = Instant::now();
+        let (started, traced) = (Instant::now(), Call::begin("csi", method.path(), None));
         let limit = self.settings.limits.of(method);
         let result = match tokio::time::timeout(limit, answer).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
@@ -112,6 +113,7 @@ impl Caller {
             method_name: method.path(),
             grpc_status_code: grpc_code::name(code),
         };
+        traced.ended(operation.grpc_status_code);
         let seconds = started.elapsed().as_secs_f64();
         self.metrics
             .csi_operations_seconds

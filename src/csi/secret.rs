@@ -1,9 +1,11 @@
 //! Secret values: sent to a plugin, and shown nowhere.
 
 use std::collections::BTreeMap;
-use std::hint::black_box;
+use std::ops::Range;
 
 use k8s_openapi::ByteString;
+
+use crate::wipe::{Zeroizing, wipe};
 
 /// Replaces a secret value in a message.
 const HIDDEN: &str = "<secret>";
@@ -11,35 +13,24 @@ const HIDDEN: &str = "<secret>";
 /// A line of a value is scrubbed by itself from this many bytes on: a shorter one says little about the value.
 const LEAST_SCRUBBED: usize = 8;
 
+/// A spelling is removed within words from this many bytes on: shorter ones are part of many words.
+const LEAST_ANYWHERE: usize = 4;
+
 /// One secret value. It has no Debug, no Display and no Serialize, and its memory is overwritten when it is dropped. The
 /// copies in an encoded request live as long as the request.
 #[derive(Clone, PartialEq, Eq)]
-pub struct SecretValue(String);
+pub struct SecretValue(Zeroizing<String>);
 
 impl SecretValue {
     /// Owns the value from now on.
     pub fn new(value: String) -> Self {
-        Self(value)
+        Self(Zeroizing::new(value))
     }
 
     /// For requests and scrubbing only.
     fn expose(&self) -> &str {
         &self.0
     }
-}
-
-impl Drop for SecretValue {
-    fn drop(&mut self) {
-        overwrite(std::mem::take(&mut self.0));
-    }
-}
-
-/// Fills the memory of a string with zeros before it is freed.
-fn overwrite(value: String) {
-    let mut bytes = value.into_bytes();
-    bytes.fill(0);
-    // Keeps the compiler from leaving the writes out.
-    black_box(&bytes);
 }
 
 /// The secrets of one call, by the keys that the plugin expects.
@@ -60,32 +51,69 @@ impl Secrets {
             .collect()
     }
 
-    /// Removes every value from `text`, in each spelling that a plugin may have printed.
+    /// Removes every value from `text`, in each spelling that a plugin may have printed. The text is searched once for all of
+    /// them, so that nothing is replaced in what was replaced: a run of bytes that belong to values becomes one `<secret>`.
+    ///
+    /// A spelling of less than four bytes is removed only where it stands by itself, with no letter or digit beside it. Such a value
+    /// occurs in ordinary words. To remove it from `denied` would not hide it, since readers know the word, and many of these would
+    /// leave no message to read. A plugin that prints the value prints it as a word, in quotes or after a sign.
     pub fn scrub(&self, text: &str) -> String {
-        let mut values: Vec<String> = Vec::new();
+        let mut spellings = self.spellings();
+        let found = spellings.iter().flat_map(|spelling| occurrences(text, spelling));
+        let mut found: Vec<Range<usize>> = found.collect();
+        spellings.iter_mut().for_each(wipe);
+        found.sort_by_key(|one| one.start);
+        let (mut scrubbed, mut done, mut is_hidden) = (String::with_capacity(text.len()), 0, false);
+        for Range { start, end } in found {
+            if start > done {
+                scrubbed.push_str(&text[done..start]);
+                is_hidden = false;
+            }
+            if !is_hidden {
+                scrubbed.push_str(HIDDEN);
+                is_hidden = true;
+            }
+            done = done.max(end);
+        }
+        scrubbed.push_str(&text[done..]);
+        scrubbed
+    }
+
+    /// Every spelling of every value.
+    fn spellings(&self) -> Vec<String> {
+        let mut all = Vec::new();
         for value in self.0.values().map(SecretValue::expose) {
             // White space alone occurs in every text.
             if !value.trim().is_empty() {
-                values.extend(spellings(value));
-                values.extend(spellings(value.trim()));
+                all.extend(spellings(value));
+                all.extend(spellings(value.trim()));
                 // A plugin may print the line of a PEM key that it could not parse.
                 let lines = value.lines().map(str::trim);
-                values.extend(
-                    lines
-                        .filter(|line| line.len() >= LEAST_SCRUBBED)
-                        .map(str::to_owned),
-                );
+                let long = lines.filter(|line| line.len() >= LEAST_SCRUBBED);
+                all.extend(long.map(str::to_owned));
             }
         }
-        // The longest first: one value may contain another.
-        values.sort_by_key(|value| std::cmp::Reverse(value.len()));
-        let mut scrubbed = text.to_owned();
-        for value in values {
-            scrubbed = scrubbed.replace(&value, HIDDEN);
-            overwrite(value);
-        }
-        scrubbed
+        all
     }
+}
+
+/// Where a spelling is removed from a text.
+fn occurrences<'t>(text: &'t str, spelling: &'t str) -> impl Iterator<Item = Range<usize>> + use<'t> {
+    let mut from = 0;
+    let everywhere = std::iter::from_fn(move || {
+        let start = from + text.get(from..)?.find(spelling)?;
+        // The next one may begin within this one.
+        from = start + text[start..].chars().next().map_or(1, char::len_utf8);
+        Some(start..start + spelling.len())
+    });
+    everywhere.filter(move |found| spelling.len() >= LEAST_ANYWHERE || stands_alone(text, found))
+}
+
+/// Whether there is no letter and no digit beside this part of a text.
+fn stands_alone(text: &str, part: &Range<usize>) -> bool {
+    let before = text[..part.start].chars().next_back();
+    let after = text[part.end..].chars().next();
+    !before.into_iter().chain(after).any(char::is_alphanumeric)
 }
 
 /// The spellings of a value: as it is, escaped in quotes, in JSON, in the query of a URL, in base64.
@@ -176,6 +204,35 @@ mod tests {
         let scrubbed = secrets(&["-----BEGIN KEY-----\n  c2VjcmV0\n-----END KEY-----"])
             .scrub("bad line c2VjcmV0 in key");
         assert_eq!(scrubbed, "bad line <secret> in key");
+    }
+
+    #[test]
+    fn a_value_of_a_letter_is_scrubbed_where_it_stands_by_itself_and_leaves_the_words_of_a_message() {
+        let secrets = secrets(&["e", "42", "s"]);
+        let message = "PermissionDenied: the request of user 4242 was denied: password=e, pin '42', \"s\", e";
+        assert_eq!(
+            secrets.scrub(message),
+            "PermissionDenied: the request of user 4242 was denied: password=<secret>, pin '<secret>', \
+             \"<secret>\", <secret>"
+        );
+    }
+
+    #[test]
+    fn values_that_overlap_or_touch_in_a_message_leave_nothing_of_each_other() {
+        let secrets = secrets(&["ab12", "12cd", "abab"]);
+        assert_eq!(secrets.scrub("xab12cdx"), "x<secret>x");
+        assert_eq!(secrets.scrub("ab12ab12 12cd"), "<secret> <secret>");
+        assert_eq!(secrets.scrub("(ababab)"), "(<secret>)");
+    }
+
+    /// What stands for a value is not searched for another one.
+    #[test]
+    fn no_message_grows_by_more_than_what_stands_for_its_values() {
+        let values = ["secret", "e", "c", "r", "t", "<", ">", "<secret>"];
+        let message = "e c r t < > secret ".repeat(20);
+        let scrubbed = secrets(&values).scrub(&message);
+        let expected = "<secret> <secret> <secret> <secret> <secret> <secret> <secret> ".repeat(20);
+        assert_eq!(scrubbed, expected);
     }
 
     #[test]

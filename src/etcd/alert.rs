@@ -51,8 +51,17 @@ async fn read_after_handshake(endpoint: &str, credentials: &Credentials) -> Opti
 
 /// The client's side of TLS with these credentials; `None` if they are unusable.
 pub(super) fn client_config(credentials: &Credentials) -> Option<ClientConfig> {
+    let identity = credentials.identity.as_ref();
+    client_config_of(
+        credentials.ca.as_deref(),
+        identity.map(|(chain, key)| (&**chain, &**key)),
+    )
+}
+
+/// The same with these roots, the system's own if none are given, and this certificate with its key (PEM).
+pub(super) fn client_config_of(ca: Option<&[u8]>, identity: Option<(&[u8], &[u8])>) -> Option<ClientConfig> {
     let mut roots = RootCertStore::empty();
-    match &credentials.ca {
+    match ca {
         Some(ca) => {
             roots.add_parsable_certificates(certificates(ca)?);
         }
@@ -64,7 +73,7 @@ pub(super) fn client_config(credentials: &Credentials) -> Option<ClientConfig> {
         .with_safe_default_protocol_versions()
         .ok()?
         .with_root_certificates(roots);
-    match &credentials.identity {
+    match identity {
         Some((chain, key)) => {
             let key = PrivateKeyDer::from_pem_slice(key).ok()?;
             config.with_client_auth_cert(certificates(chain)?, key).ok()

@@ -38,7 +38,7 @@ pub struct Config {
     pub request_timeout: Duration,
     /// Limit on opening a connection.
     pub connect_timeout: Duration,
-    /// How often the endpoints are compared with the member list; a failed request has them compared at once.
+    /// How often the endpoints are compared with the member list; a failed request or a silent endpoint has them compared at once.
     pub endpoint_interval: Duration,
     /// Whether the endpoints follow the member list. Proxies and port forwards need it off.
     pub sync_endpoints: bool,

@@ -20,8 +20,10 @@ use super::members::Contacts;
 use super::probe::{self, Pending, Probe};
 use super::quorum::KnownQuorum;
 use super::store_identity::{ClusterId, Header, prevailing};
+use crate::clock;
 use crate::metrics::{Metrics, Request};
 use crate::retry::Delays;
+use crate::span::Call;
 
 /// The largest message taken from etcd, in bytes. etcd itself sends up to 2 GiB: a page of large values, or the events
 /// of a large transaction.
@@ -122,6 +124,7 @@ impl Etcd {
     /// # Errors
     /// [`ConnectError`], with the error of each endpoint.
     pub async fn connect(config: Config, metrics: Metrics) -> Result<Self, ConnectError> {
+        let begun = clock::now();
         let credentials = config.load()?;
         let candidates = probe::configured(&config);
         let mut probe = Probe::begin(
@@ -173,6 +176,7 @@ impl Etcd {
             contacts: Contacts::default(),
             background: OnceLock::new(),
         }));
+        etcd.0.quorum.answered(begun);
         let (_, refused) = etcd.of_this_store(&answers);
         etcd.note_refused(refused);
         Ok(etcd)
@@ -321,7 +325,7 @@ impl Etcd {
         self.until(operation, given_up, pin!(request)).await
     }
 
-    /// Makes one request until it is given up, counts and times it, and checks which store answered.
+    /// Makes one request until it is given up, counts, times and traces it, and checks which store answered.
     async fn until<T: Answer>(
         &self,
         operation: &'static str,
@@ -329,7 +333,7 @@ impl Etcd {
         request: Pin<&mut impl Future<Output = Result<T, etcd_client::Error>>>,
     ) -> Result<T, Error> {
         let highest = self.before_request(operation)?;
-        let started = Instant::now();
+        let (started, call) = (Instant::now(), Call::begin("etcd", operation, None));
         let result = tokio::select! {
             biased;
             result = request => result.map_err(|error| Error::from_client(operation, error)),
@@ -345,6 +349,7 @@ impl Etcd {
         let unanswered = |error: &Error| error.class == Class::Unavailable;
         self.note_answer(!result.as_ref().is_err_and(unanswered));
         let code = result.as_ref().map_or_else(|error| error.code, |_| "OK");
+        call.ended(code);
         let seconds = started.elapsed().as_secs_f64();
         self.0
             .metrics

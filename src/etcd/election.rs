@@ -225,16 +225,29 @@ async fn delete_off_lease(etcd: &Etcd, key: &[u8], created: Revision, lease: Lea
 /// the next leader takes over, nor those of a thousand observers together.
 const OBSERVED_WITHIN: Duration = Duration::from_millis(200);
 
-/// Follows who leads below `prefix`: calls `on_leader` with the name of the leader, `None` while there is none. Reads once
-/// after each change of the leader, a moment later, however many candidates there are. Never ends.
-pub async fn observe(etcd: &Etcd, prefix: &str, mut on_leader: impl FnMut(Option<String>)) {
+/// Who leads, as an observer has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leader {
+    /// The value of its key: its node id.
+    pub name: String,
+    /// Its term: the create revision of its key.
+    pub term: Revision,
+}
+
+/// Follows who leads below `prefix`: calls `on_leader` with the leader, `None` while there is none. Reads once
+/// after each change of the leader, a moment later, however many candidates there are: the event of a change does not name the
+/// next leader, and a watch of all candidates would bring each of their changes to every observer. Never ends.
+pub async fn observe(etcd: &Etcd, prefix: &str, mut on_leader: impl FnMut(Option<Leader>)) {
     let range = range_of(prefix);
     let mut delays = Delays::etcd();
     loop {
         match etcd.first_created(&range).await {
             Ok((Some(first), now)) => {
                 delays.reset();
-                on_leader(Some(String::from_utf8_lossy(&first.value).into_owned()));
+                on_leader(Some(Leader {
+                    name: String::from_utf8_lossy(&first.value).into_owned(),
+                    term: first.create_revision,
+                }));
                 // Any change of the key, and a compaction, has the first key read again.
                 Watcher::new(etcd, KeyRange::key(first.key), now.next())
                     .next()
@@ -306,23 +319,17 @@ pub async fn observe_any(
     }
 }
 
-/// Asks etcd whether this client may write the key of a candidate below `prefix`, and changes nothing: etcd checks the
-/// permissions of a transaction before its compares, and the compare here never holds. A client that is refused has its
-/// certificates and password read again soon.
+/// Asks etcd whether this client may write the key of a candidate below `prefix`, and changes nothing. A client that is refused has
+/// its certificates and password read again soon.
 ///
 /// # Errors
 /// [`Error`]: of class [`Class::Denied`] if etcd refuses the client. After any other the rights are not known.
 pub async fn may_stand(etcd: &Etcd, prefix: &str) -> Result<(), Error> {
-    let key = range_of(prefix).start;
-    match etcd.commit(Txn::new().when_never(&key).put(&key, "")).await {
-        Ok(_) | Err(TxnError::Conflict { .. }) => Ok(()),
-        Err(TxnError::Unknown(error) | TxnError::Failed(error)) => {
-            if error.class == Class::Denied {
-                etcd.0.recheck.notify_one();
-            }
-            Err(error)
-        }
+    let asked = etcd.may_write(range_of(prefix).start()).await;
+    if asked.as_ref().is_err_and(|error| error.class == Class::Denied) {
+        etcd.0.recheck.notify_one();
     }
+    asked
 }
 
 impl Etcd {

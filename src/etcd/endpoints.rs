@@ -24,6 +24,7 @@ use super::connect::{Etcd, STRAGGLERS, Shared};
 use super::connection::Connection;
 use super::error::{Class, Error};
 use super::probe::{Pending, Probe, Probed, clusters, configured};
+use super::silence;
 use super::store_identity::StoreLost;
 use crate::causes;
 use crate::retry::Policy;
@@ -54,8 +55,8 @@ impl Etcd {
         let _ = self.0.background.set(background);
     }
 
-    /// Checks the endpoints at every interval and after unanswered requests. Does not keep the connection alive, and ends
-    /// with it.
+    /// Checks the endpoints at every interval, after unanswered requests, and when one of them has fallen silent. Does not keep
+    /// the connection alive, and ends with it.
     fn follow(&self) -> impl Future<Output = ()> + Send + use<> {
         let (interval, recheck) = (self.0.config.endpoint_interval, self.0.recheck.clone());
         follow(Arc::downgrade(&self.0), interval, recheck)
@@ -319,6 +320,11 @@ impl Etcd {
 }
 
 async fn follow(connection: Weak<Shared>, interval: Duration, recheck: Arc<Notify>) {
+    let watching = silence::watch_for(connection.clone(), Arc::clone(&recheck));
+    tokio::join!(keep_checking(connection, interval, recheck), watching);
+}
+
+async fn keep_checking(connection: Weak<Shared>, interval: Duration, recheck: Arc<Notify>) {
     let mut pending = Pending::default();
     loop {
         let quorum = connection.upgrade();

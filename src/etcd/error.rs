@@ -167,6 +167,11 @@ impl Error {
         self.message.contains("etcdserver: no leader")
     }
 
+    /// Whether a learner refused the request, which only voters serve.
+    pub fn is_of_learner(&self) -> bool {
+        self.message.contains("not supported for learner")
+    }
+
     /// Whether no connection was made, so that nothing was sent. Goes by the text of the HTTP library.
     pub fn is_refused_connection(&self) -> bool {
         self.class == Class::Unavailable && self.message.contains("tcp connect error")
@@ -178,13 +183,15 @@ impl Error {
     }
 }
 
-/// The table. Its texts are etcd's own, from api/v3rpc/rpctypes/error.go, and the same from 3.4 to 3.6.
+/// The table. Its texts are etcd's own, from api/v3rpc/rpctypes/error.go, and but for one the same from 3.4 to 3.6.
 fn classify(code: Code, message: &str) -> Class {
     const TEXTS: &[(&str, Class)] = &[
         ("required revision has been compacted", Class::Compacted),
         ("requested lease not found", Class::LeaseNotFound),
         ("invalid auth token", Class::StaleToken),
         ("revision of auth store is old", Class::StaleToken),
+        // The same in releases before 3.5.2, with the code Unknown (etcd issue 13300).
+        ("revision in header is old", Class::StaleToken),
         ("invalid user ID or password", Class::Denied),
         ("user name is empty", Class::Denied),
         ("user name not found", Class::Denied),
@@ -251,6 +258,11 @@ mod tests {
                 Class::StaleToken,
             ),
             (
+                Code::Unknown,
+                "auth: revision in header is old",
+                Class::StaleToken,
+            ),
+            (
                 Code::InvalidArgument,
                 "etcdserver: authentication failed, invalid user ID or password",
                 Class::Denied,
@@ -291,11 +303,6 @@ mod tests {
                 Class::Unavailable,
             ),
             (
-                Code::Unknown,
-                "h2 protocol error: error reading a body",
-                Class::Unavailable,
-            ),
-            (
                 Code::InvalidArgument,
                 "etcdserver: duplicate key given in txn request",
                 Class::Refused,
@@ -303,6 +310,12 @@ mod tests {
         ] {
             assert_eq!(classify(code, message), class, "{code:?} {message}");
         }
+    }
+
+    #[test]
+    fn a_connection_that_breaks_within_an_answer_is_unavailable() {
+        let text = "h2 protocol error: error reading a body";
+        assert_eq!(classify(Code::Unknown, text), Class::Unavailable);
     }
 
     #[test]

@@ -62,6 +62,18 @@ pub enum Stop {
     Unavailable(#[from] Error),
 }
 
+impl Stop {
+    /// How a read or a write ended, in one word: for traces.
+    pub fn outcome<T>(done: &Result<T, Self>) -> &'static str {
+        match done {
+            Ok(_) => "OK",
+            Err(Self::LostLeadership) => "LostLeadership",
+            Err(Self::Stale) => "Stale",
+            Err(Self::Unavailable(error)) => error.code,
+        }
+    }
+}
+
 impl From<FencedError> for Stop {
     fn from(error: FencedError) -> Self {
         match error {

@@ -71,6 +71,20 @@ impl KeyValue {
     }
 }
 
+#[cfg(test)]
+impl KeyValue {
+    /// For tests: a key that was created at revision 1, as it was written at this revision.
+    pub(crate) fn written_at(key: Vec<u8>, value: impl Into<Vec<u8>>, revision: i64) -> Self {
+        Self {
+            key,
+            value: value.into(),
+            create_revision: Revision(1),
+            mod_revision: Revision(revision),
+            lease: None,
+        }
+    }
+}
+
 /// The keys from `start`, included, to `end`, excluded.
 ///
 /// ```
@@ -111,6 +125,16 @@ impl KeyRange {
         }
     }
 
+    /// Both ranges as one, with every key between the two.
+    #[must_use]
+    pub fn spanning(self, other: Self) -> Self {
+        let start = self.start.min(other.start);
+        // One zero byte as the end is the end of the key space.
+        let is_last = self.end == [0] || (other.end != [0] && self.end > other.end);
+        let end = if is_last { self.end } else { other.end };
+        Self { start, end }
+    }
+
     /// The first key of the range; of a prefix's range, the prefix itself.
     pub fn start(&self) -> &[u8] {
         &self.start
@@ -146,5 +170,21 @@ mod tests {
         assert_eq!(KeyRange::prefix("/q/nodes/").end, b"/q/nodes0");
         assert_eq!(KeyRange::prefix(vec![1, 0xff]).end, vec![2]);
         assert_eq!(KeyRange::prefix(vec![0xff, 0xff]).end, vec![0]);
+    }
+
+    #[test]
+    fn a_range_that_spans_two_has_the_keys_of_both_in_any_order_and_what_lies_between() {
+        let (inner, outer) = (KeyRange::key("/b"), KeyRange::prefix("/"));
+        let (first, open) = (KeyRange::key("/a"), KeyRange::prefix(vec![0xff]));
+        for (one, other, start, end) in [
+            (&first, &inner, &b"/a"[..], &b"/b\0"[..]),
+            (&inner, &outer, &b"/"[..], &b"0"[..]),
+            (&first, &open, &b"/a"[..], &b"\0"[..]),
+        ] {
+            for (one, other) in [(one, other), (other, one)] {
+                let span = one.clone().spanning(other.clone());
+                assert_eq!((span.start(), &span.end[..]), (start, end));
+            }
+        }
     }
 }

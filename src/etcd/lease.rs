@@ -37,6 +37,19 @@ impl Etcd {
         Ok(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
     }
 
+    /// The time that a lease has left.
+    ///
+    /// # Errors
+    /// [`Error`] if etcd did not answer. A lease that is gone has none left.
+    pub async fn time_left(&self, lease: LeaseId) -> Result<Duration, Error> {
+        let asked = self.call("lease_time_to_live", |connection| async move {
+            let asked = connection.client.lease_client().time_to_live(lease.0, None).await;
+            asked.map(|answer| (answer.header().map(Header::from), answer.ttl()))
+        });
+        let (_, seconds) = asked.await?;
+        Ok(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
+    }
+
     /// Renews a lease once, for the whole of its TTL from now on.
     ///
     /// # Errors

@@ -9,7 +9,8 @@ use tracing::{info, warn};
 use super::connect::Etcd;
 use super::error::Class;
 use super::probe::Probed;
-use super::quorum::{Outage, Unserved};
+use super::quorum::{LastAnswer, Outage, Unserved};
+use crate::clock;
 
 /// How long a voter may take to say that it runs.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
@@ -22,6 +23,20 @@ impl Etcd {
             |probed: &Probed| matches!(&probed.answer, Err(error) if error.class != Class::Unavailable);
         let is_served = !serving.is_empty() || answers.iter().any(refuses);
         self.0.quorum.checked(begun, is_served);
+    }
+
+    /// The last answer that proves that this process reached a quorum: of a check of the endpoints, or of a lease's renewal. Needs
+    /// [`Etcd::follow_endpoints`].
+    pub fn last_answer(&self) -> Option<LastAnswer> {
+        self.0.quorum.last_answer()
+    }
+
+    /// Whether etcd does not answer this process now: the last check of the endpoints found none that serves, or a check is overdue.
+    pub fn is_cut_off(&self) -> bool {
+        let config = self.config();
+        let overdue = config.endpoint_interval + config.request_timeout;
+        let age = |last: LastAnswer| clock::now().saturating_duration_since(last.sent);
+        self.0.quorum.unserved.borrow().is_some() || self.last_answer().is_none_or(|last| age(last) > overdue)
     }
 
     /// The last time without a quorum that this process has seen the end of. Needs [`Etcd::follow_quorum`].

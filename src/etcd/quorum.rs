@@ -3,9 +3,12 @@
 //! The checks of the endpoints make a linearizable read through each of them, and any one that answers proves a quorum.
 //! Without an answer the quorum may be lost, or this process may be cut off from it: processes elsewhere say which.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::watch;
+
+use crate::clock;
 
 /// The quorum counts as lost after this long. The members elect a raft leader in less.
 const LOST_AFTER: Duration = Duration::from_secs(5);
@@ -22,6 +25,16 @@ pub(super) struct KnownQuorum {
     pub unserved: watch::Sender<Option<Unserved>>,
     pub ended: watch::Sender<Option<Outage>>,
     reported: watch::Sender<Option<Outage>>,
+    last_answer: Mutex<Option<LastAnswer>>,
+}
+
+/// The last answer that proves that this process reached a quorum of etcd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastAnswer {
+    /// When its request was sent, by [`clock::now`]: what etcd holds was seen no earlier.
+    pub sent: Instant,
+    /// The same moment by the clock of this machine.
+    pub time: SystemTime,
 }
 
 /// No endpoint has served a linearizable read since.
@@ -62,6 +75,27 @@ impl KnownQuorum {
             });
             std::mem::replace(unserved, after).is_some() || after.is_some()
         });
+        if is_served {
+            // The check is dated by the other clock.
+            let now = clock::now();
+            self.answered(now.checked_sub(begun.elapsed()).unwrap_or(now));
+        }
+    }
+
+    /// Takes note that etcd has answered a request that was sent then, by [`clock::now`].
+    pub fn answered(&self, sent: Instant) {
+        let mut last = self.last_answer.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.is_none_or(|last| last.sent < sent) {
+            let now = SystemTime::now();
+            let age = clock::now().saturating_duration_since(sent);
+            let time = now.checked_sub(age).unwrap_or(now);
+            *last = Some(LastAnswer { sent, time });
+        }
+    }
+
+    /// The last answer, if there was one.
+    pub fn last_answer(&self) -> Option<LastAnswer> {
+        *self.last_answer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether this process has not reported the outage yet. Takes note that it does.
@@ -96,6 +130,21 @@ mod tests {
         };
         let reports = [60, 60, 90, 90].map(|until| quorum.is_first_report(&outage(until)));
         assert_eq!(reports, [true, false, true, false]);
+    }
+
+    #[test]
+    fn the_last_answer_is_dated_by_its_request_and_never_goes_back() {
+        let quorum = KnownQuorum::default();
+        assert_eq!(quorum.last_answer(), None);
+        let (now, second) = (clock::now(), Duration::from_secs(1));
+        quorum.answered(now);
+        quorum.answered(now - second);
+        assert_eq!(quorum.last_answer().map(|last| last.sent), Some(now));
+        quorum.checked(Instant::now(), false);
+        assert_eq!(quorum.last_answer().map(|last| last.sent), Some(now));
+        quorum.answered(now + second);
+        quorum.checked(Instant::now(), true);
+        assert_eq!(quorum.last_answer().map(|last| last.sent), Some(now + second));
     }
 
     #[test]

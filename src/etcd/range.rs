@@ -1,6 +1,6 @@
 //! Linearizable reads: of one key, of a range, and of a large range in pages.
 
-use etcd_client::{GetOptions, SortOrder, SortTarget, TxnOp, TxnOpResponse, TxnResponse};
+use etcd_client::{GetOptions, SortOrder, SortTarget, TxnOp, TxnOpResponse};
 
 use super::connect::{Etcd, LARGEST_MESSAGE};
 use super::error::{Class, Error};
@@ -39,15 +39,27 @@ impl Etcd {
         &self,
         keys: [&[u8]; N],
     ) -> Result<([Option<KeyValue>; N], Revision), Error> {
+        let reads = keys.map(|key| TxnOp::get(key, None));
+        self.read_together(reads).await
+    }
+
+    /// Makes these reads linearizably, all at one revision: the first key that each finds, and that revision.
+    async fn read_together<const N: usize>(
+        &self,
+        reads: [TxnOp; N],
+    ) -> Result<([Option<KeyValue>; N], Revision), Error> {
         // Without compares and writes a transaction is a linearizable read.
-        let reads = etcd_client::Txn::new().and_then(keys.map(|key| TxnOp::get(key, None)));
+        let reads = etcd_client::Txn::new().and_then(reads);
         let response = self
             .call("range", |connection| {
                 let reads = reads.clone();
                 async move { connection.client.kv_client().txn(reads).await }
             })
             .await?;
-        let mut found = read_each(&response);
+        let mut found = response.op_responses().into_iter().map(|read| match read {
+            TxnOpResponse::Get(mut read) => read.take_kvs().into_iter().next().map(KeyValue::take),
+            _ => None,
+        });
         let each = std::array::from_fn(|_| found.next().flatten());
         Ok((each, revision_of(response.header())))
     }
@@ -112,23 +124,12 @@ impl Etcd {
         entered: Revision,
     ) -> Result<Place, Error> {
         let before = one_by_creation(range, SortOrder::Descend).with_max_create_revision(entered.0 - 1);
-        // Without compares and writes a transaction is a linearizable read.
-        let reads = etcd_client::Txn::new().and_then([
+        let reads = [
             TxnOp::get(key, None),
             TxnOp::get(range.start.clone(), Some(before)),
-        ]);
-        let response = self
-            .call("range", |connection| {
-                let reads = reads.clone();
-                async move { connection.client.kv_client().txn(reads).await }
-            })
-            .await?;
-        let mut found = read_each(&response);
-        Ok(Place {
-            own: found.next().flatten(),
-            ahead: found.next().flatten(),
-            revision: revision_of(response.header()),
-        })
+        ];
+        let ([own, ahead], revision) = self.read_together(reads).await?;
+        Ok(Place { own, ahead, revision })
     }
 
     /// Reads a range in pages, all at the revision of the first page, which is read linearizably.
@@ -143,14 +144,6 @@ impl Etcd {
             limit: PAGE,
         }
     }
-}
-
-/// What each read of a transaction has found, its first key.
-fn read_each(response: &TxnResponse) -> impl Iterator<Item = Option<KeyValue>> {
-    response.op_responses().into_iter().map(|read| match read {
-        TxnOpResponse::Get(mut read) => read.take_kvs().into_iter().next().map(KeyValue::take),
-        _ => None,
-    })
 }
 
 /// A key among those of a range in the order of their creation. See [`Etcd::place`].

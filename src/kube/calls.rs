@@ -222,7 +222,8 @@ pub(super) fn one(resource: &Resource, object: &ObjectRef, bound_role: Option<(S
     }
 }
 
-fn get(resource: &Resource, object: &ObjectRef, representation: Representation) -> Call {
+/// A request to read one object.
+pub(super) fn get(resource: &Resource, object: &ObjectRef, representation: Representation) -> Call {
     Call {
         action: Action::Get,
         operand: one(resource, object, None),

@@ -11,6 +11,7 @@ use super::config::{self, ConnectError};
 use super::error::{Cause, Error, classify};
 use super::operand::{Action, Operand};
 use crate::retry::Delays;
+use crate::span;
 
 /// Limits of every request.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +94,11 @@ impl Call {
             operand: self.operand.shown.clone(),
             cause,
         }
+    }
+
+    /// The span of this call, which begins now.
+    pub(super) fn traced(&self) -> span::Call {
+        span::Call::begin("kubernetes", self.action.word(), Some(&self.operand.shown))
     }
 
     pub(super) fn request(&self) -> Result<Request<Vec<u8>>, Error> {
@@ -182,8 +188,15 @@ impl KubeClient {
         }
     }
 
-    /// Sends a request once.
+    /// Sends a request once, and traces it.
     pub(super) async fn attempt(&self, call: &Call) -> Result<Received, Error> {
+        let traced = call.traced();
+        let received = self.exchange(call).await;
+        traced.ended(outcome(&received));
+        received
+    }
+
+    async fn exchange(&self, call: &Call) -> Result<Received, Error> {
         let exchange = async {
             let request = call.request()?.map(Body::from);
             let response = self.client.send(request).await;
@@ -230,6 +243,11 @@ impl KubeClient {
             },
         }
     }
+}
+
+/// How a call ended, in one word.
+pub(super) fn outcome<T>(result: &Result<T, Error>) -> &'static str {
+    result.as_ref().map_or_else(|error| error.cause.word(), |_| "OK")
 }
 
 /// The wait between the first attempt and the second.

@@ -154,6 +154,28 @@ impl Cause {
         }
     }
 
+    /// The cause in one word, for traces.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Unreachable { .. } => "Unreachable",
+            Self::Broken { .. } => "Broken",
+            Self::TimedOut { .. } => "TimedOut",
+            Self::Throttled { .. } => "Throttled",
+            Self::Server { .. } => "Server",
+            Self::Unauthorized(_) => "Unauthorized",
+            Self::Forbidden { .. } => "Forbidden",
+            Self::Denied(_) => "Denied",
+            Self::Absent(_) => "Absent",
+            Self::NotFound(_) => "NotFound",
+            Self::Conflict(_) => "Conflict",
+            Self::Gone(_) => "Gone",
+            Self::Immutable(_) => "Immutable",
+            Self::Rejected { .. } => "Rejected",
+            Self::NoPrecondition(_) => "NoPrecondition",
+            Self::Malformed(_) => "Malformed",
+        }
+    }
+
     /// The wait that the server asked for.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -237,6 +259,11 @@ pub(super) fn classify(
         whole = code.canonical_reason().unwrap_or("no reason given").to_owned();
     }
     let message = cut(whole.clone());
+    // A refusal may quote what it refuses. What a Secret holds must not get into conditions, Events and the status page.
+    let refused = match operand.resource == "secrets" {
+        true => cut(refusal::without_values(&whole, &details.causes)),
+        false => message.clone(),
+    };
     let after = retry_after.or(details.retry_after_seconds.map(Duration::from_secs));
     match code.as_u16() {
         401 => Cause::Unauthorized(message),
@@ -245,21 +272,27 @@ pub(super) fn classify(
                 permission: Box::new(permission),
                 message,
             },
-            None => Cause::Denied(message),
+            None => Cause::Denied(refused),
         },
         404 if !operand.name.is_empty() && details.name == operand.name => Cause::Absent(message),
         404 => Cause::NotFound(message),
         409 => Cause::Conflict(message),
         410 => Cause::Gone(message),
         422 if refusal::is_other_object(&details.causes) => Cause::Conflict(message),
-        422 if refusal::is_immutable(&details.causes) => Cause::Immutable(message),
+        422 if refusal::is_immutable(&details.causes) => Cause::Immutable(refused),
         429 => Cause::Throttled { message, after },
         // Current servers report an expired continue token as 410, older ones with this reason.
         400 if reason == "Expired" => Cause::Gone(message),
         500 if refusal::is_creation_with_version(&whole) => Cause::NoPrecondition(message),
-        500 if refusal::is_bad_manifest(&whole) => Cause::Rejected { code: 500, message },
+        500 if refusal::is_bad_manifest(&whole) => Cause::Rejected {
+            code: 500,
+            message: refused,
+        },
         code @ 500..=599 => Cause::Server { code, message, after },
-        code => Cause::Rejected { code, message },
+        code => Cause::Rejected {
+            code,
+            message: refused,
+        },
     }
 }
 
@@ -352,6 +385,49 @@ mod tests {
         );
         let long = cause(422, &"long ".repeat(10_000)).to_string();
         assert!(long.chars().count() < 1_100 && long.ends_with('…'), "{long}");
+    }
+
+    #[test]
+    fn a_refused_secret_is_named_with_its_fields_and_never_quoted() {
+        let secret = Operand {
+            shown: "Secret default/a".to_owned(),
+            resource: "secrets".to_owned(),
+            ..operand()
+        };
+        let refused = |code: u16, body: &str| {
+            let code = StatusCode::from_u16(code).unwrap();
+            classify(Action::Apply, &secret, code, None, body.as_bytes()).to_string()
+        };
+        let invalid = r#"{"message":"Secret \"a\" is invalid: data[token]: Invalid value: \"s3cr3t\": no",
+            "details":{"causes":[{"message":"Invalid value: \"s3cr3t\": no","field":"data[token]"}]}}"#;
+        assert_eq!(
+            refused(422, invalid),
+            "rejected (HTTP 422): Secret \"a\" is invalid: data[token] (the rest may quote the secret)"
+        );
+        // Older servers quote the bytes around what they cannot read.
+        let unreadable = r#"{"message":"Secret in version \"v1\" cannot be handled as a Secret: v1.Secret.Data: ...|\"token\":\"s3cr3t\"}|..."}"#;
+        let denied = r#"{"message":"admission webhook \"w.example\" denied the request: s3cr3t is weak"}"#;
+        for (code, body, begin) in [
+            (
+                400,
+                unreadable,
+                "rejected (HTTP 400): Secret in version \"v1\" cannot be handled as a Secret",
+            ),
+            (
+                403,
+                denied,
+                "denied by admission (HTTP 403): admission webhook \"w.example\" denied the request",
+            ),
+        ] {
+            assert_eq!(
+                refused(code, body),
+                format!("{begin} (the rest may quote the secret)")
+            );
+        }
+        // What names the user and the permission quotes nothing.
+        let forbidden =
+            r#"{"message":"secrets \"a\" is forbidden: User \"u\" cannot patch resource \"secrets\""}"#;
+        assert!(refused(403, forbidden).contains("User \"u\""));
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub mod events;
 mod object;
 mod operand;
 mod refusal;
+mod review;
+mod secret;
 mod watch;
 
 pub use apply::Precondition;

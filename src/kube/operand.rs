@@ -19,9 +19,25 @@ pub enum Action {
     Delete,
     /// Publishing an Event.
     Report,
+    /// Asking whether this client has a permission.
+    Review,
 }
 
 impl Action {
+    /// The operation in messages and traces.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Discover => "discover",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Get => "get",
+            Self::Apply => "apply",
+            Self::Delete => "delete",
+            Self::Report => "publish",
+            Self::Review => "review",
+        }
+    }
+
     /// The RBAC verb that the operation needs.
     pub fn verb(self) -> &'static str {
         match self {
@@ -30,22 +46,14 @@ impl Action {
             Self::Watch => "watch",
             Self::Apply => "patch",
             Self::Delete => "delete",
-            Self::Report => "create",
+            Self::Report | Self::Review => "create",
         }
     }
 }
 
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Discover => "discover",
-            Self::List => "list",
-            Self::Watch => "watch",
-            Self::Get => "get",
-            Self::Apply => "apply",
-            Self::Delete => "delete",
-            Self::Report => "publish",
-        })
+        f.write_str(self.word())
     }
 }
 

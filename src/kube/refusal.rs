@@ -2,6 +2,8 @@
 //!
 //! Kubernetes reports these in words only. Every phrase below was taken from a server's response.
 
+use std::collections::BTreeSet;
+
 use serde::Deserialize;
 
 use super::operand::{Action, Operand, Permission};
@@ -43,6 +45,25 @@ pub(super) fn is_immutable(causes: &[FieldCause]) -> bool {
 /// Whether the refusal says that another object, with another uid, has the name.
 pub(super) fn is_other_object(causes: &[FieldCause]) -> bool {
     !causes.is_empty() && causes.iter().all(|cause| cause.field == "metadata.uid")
+}
+
+/// What a refusal of a Secret says up to its first colon, where values may begin, and the paths of the fields that it is about.
+pub(super) fn without_values(message: &str, causes: &[FieldCause]) -> String {
+    let Some((begin, _)) = message.split_once(": ") else {
+        return message.to_owned();
+    };
+    let fields: BTreeSet<&str> = causes
+        .iter()
+        .map(|cause| cause.field.as_str())
+        .filter(|field| !field.is_empty())
+        .collect();
+    let mut text = begin.to_owned();
+    for (number, field) in fields.into_iter().enumerate() {
+        text.push_str(if number == 0 { ": " } else { ", " });
+        text.push_str(field);
+    }
+    text.push_str(" (the rest may quote the secret)");
+    text
 }
 
 /// Whether a 500 means: the object does not exist, and the server does not create it from a manifest with a resource

@@ -8,7 +8,7 @@ use http::Method;
 use kube::core::WatchEvent;
 
 use super::calls::{selector, whole_kind};
-use super::client::{Call, KubeClient, Representation};
+use super::client::{Call, KubeClient, Representation, outcome};
 use super::discovery::Resource;
 use super::error::{Cause, Error, classify};
 use super::object::{Meta, PartialObject};
@@ -135,7 +135,15 @@ impl Watch {
         ObjectEvent { meta, deleted }
     }
 
+    /// Opens the watch. The span of that ends once it is open.
     async fn reopen(&mut self) -> Result<OpenStream, Error> {
+        let traced = self.call.traced();
+        let opened = self.open_from_here().await;
+        traced.ended(outcome(&opened));
+        opened
+    }
+
+    async fn open_from_here(&mut self) -> Result<OpenStream, Error> {
         self.call.uri = format!("{}&resourceVersion={}", self.path, self.resource_version);
         let request = self.call.request()?;
         let opening = self.kube.client().request_events::<PartialObject>(request);

@@ -227,4 +227,21 @@ mod tests {
             prop_assert!(longer >= base && longer <= MOST);
         }
     }
+
+    #[tokio::test]
+    async fn a_run_that_ends_as_soon_as_it_begins_is_followed_by_a_rest_and_a_long_one_is_not() {
+        let (first, calm) = (Duration::from_millis(40), Duration::from_secs(1));
+        let mut delays = Delays::new(first, Duration::from_secs(60));
+        let begun = Instant::now();
+        delays.rest_after(Duration::ZERO, calm).await;
+        delays.rest_after(calm, calm).await;
+        assert!(
+            begun.elapsed() >= first.mul_f64(0.75 * 3.0),
+            "{:?}",
+            begun.elapsed()
+        );
+        delays.rest_after(calm * 2, calm).await;
+        let next = delays.next_delay();
+        assert!(next <= first.mul_f64(1.25), "the first again: {next:?}");
+    }
 }

@@ -111,5 +111,9 @@ mod tests {
         assert_eq!(acts.rests.failures(&"b"), 2);
         assert_eq!(acts.next(|_| false).await, []);
         assert_eq!(acts.rests.failures(&"b"), 0);
+        // What was done has not failed.
+        acts.failed("a");
+        acts.done("a", Revision(8));
+        assert_eq!(acts.rests.failures(&"a"), 0);
     }
 }

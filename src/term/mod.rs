@@ -18,7 +18,7 @@ mod watchdog;
 pub use acts::Acts;
 pub use gauges::TermGauges;
 pub use node_writes::{Held, NodeWrites};
-pub use notices::Notices;
+pub use notices::{LeaderNotices, Notices};
 use watchdog::Watchdog;
 
 /// How long the tasks of a term may take to end once they are cancelled, while the process stops.

@@ -41,7 +41,9 @@ impl Etcd {
         let deadline = Instant::now() + limit;
         let client = self.contact(operation, member, limit).await?;
         let left = deadline.saturating_duration_since(Instant::now());
-        self.ask(operation, member.id, left, request(client)).await
+        // In a box, since what waits for it waits in a call, a step and a controller, each of which would hold a future of its size.
+        let request = Box::pin(request(client));
+        self.ask(operation, member.id, left, request).await
     }
 
     /// Makes a request over the member's own client. The request returns what the response says about its store.

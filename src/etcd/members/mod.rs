@@ -9,6 +9,7 @@ mod contacts;
 mod evidence;
 mod list;
 mod listener;
+mod position;
 mod survey;
 
 pub use change::{ChangeError, ChangeFault};
@@ -18,3 +19,4 @@ pub use evidence::{
 };
 pub use list::{ListedMember, MemberList, same_urls};
 pub use listener::Listener;
+pub use position::Position;

@@ -12,6 +12,7 @@ use crate::clock;
 use crate::etcd::connect::Etcd;
 use crate::etcd::error::{Class, Error};
 use crate::etcd::kv::LeaseId;
+use crate::own_thread;
 
 /// The keep-alive's thread. Dropping this stops it.
 pub(super) struct KeepAlive {
@@ -36,7 +37,7 @@ impl KeepAlive {
             next_endpoint: first_endpoint(lease),
         };
         let (stopped, etcd) = (stop.clone(), etcd.clone());
-        let (lost, unrenewed) = (renewal.window.clone(), renewal.window.clone());
+        let lost = renewal.window.clone();
         let renewing = async move {
             tokio::select! {
                 () = stopped.cancelled() => {}
@@ -45,20 +46,7 @@ impl KeepAlive {
                 _ = etcd.store_lost() => lost.close(),
             }
         };
-        // On the thread itself: a runtime that is dropped with a thread that cannot start panics in asynchronous code.
-        let on_runtime = move || {
-            let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            match built {
-                Ok(runtime) => runtime.block_on(renewing),
-                Err(error) => {
-                    warn!(%lease, "the lease is not renewed: {error}");
-                    unrenewed.close();
-                }
-            }
-        };
-        std::thread::Builder::new()
-            .name("lease".to_owned())
-            .spawn(on_runtime)?;
+        own_thread::spawn("lease", move || Ok(renewing))?;
         Ok(Self { stop })
     }
 
@@ -106,6 +94,7 @@ impl Renewal {
             let limit = self.times.answer_limit;
             match tokio::time::timeout(limit, self.renew(&mut streams)).await {
                 Ok(Ok(())) => {
+                    self.etcd.0.quorum.answered(sent);
                     if !self.window.extend(clock::now(), self.times.deadline(sent)) {
                         info!(lease = %self.lease, "the lease was renewed after its window had closed");
                         return;

@@ -2,10 +2,12 @@
 //!
 //! Units are base units. Labels come from fixed sets of words: no object name is ever a label.
 
+mod labels;
+mod series;
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -14,106 +16,10 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-/// Labels of `etcd_request_seconds`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Request {
-    /// `range`, `txn`, `lease_grant`, …
-    pub operation: &'static str,
-    /// The name of a gRPC code ([`crate::grpc_code::name`]), `OK` among them.
-    pub code: &'static str,
-}
-
-/// Labels of `csi_operations_seconds`, named as the sidecars of CSI name theirs.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct CsiOperation {
-    /// The name of the driver: of those with a Plugin object, since no other is called.
-    pub driver_name: String,
-    /// `/csi.v1.Controller/CreateVolume`, …
-    pub method_name: &'static str,
-    /// The name of a gRPC code ([`crate::grpc_code::name`]), `OK` among them.
-    pub grpc_status_code: &'static str,
-}
-
-/// Labels of `control_calls`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct ControlCall {
-    /// `Join`, `CertificateStatus`, `Renew`, …
-    pub method: &'static str,
-    /// The name of a gRPC code ([`crate::grpc_code::name`]), `OK` among them.
-    pub code: &'static str,
-}
-
-/// A single label `driver_name`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Driver {
-    /// The name of a Plugin.
-    pub driver_name: String,
-}
-
-impl Driver {
-    fn of(driver: &str) -> Self {
-        Self {
-            driver_name: driver.to_owned(),
-        }
-    }
-}
-
-/// A single label `reason`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Reason {
-    /// Of a watch `canceled`, `closed`, `compacted`, `error`, `other_history`, `silent`, `too_large`; of a session `aged`,
-    /// `certificate`, `closed`, `gone`, `lapsed`, `pending`, `refused`, `removed`, `role`, `stale`, `stopped`, `superseded`, `unreadable`
-    pub reason: &'static str,
-}
-
-/// A single label `result`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Outcome {
-    /// From a fixed set of words.
-    pub result: &'static str,
-}
-
-/// A single label `kind`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Kind {
-    /// `service`, `network`
-    pub kind: &'static str,
-}
-
-/// Labels of `role_transitions`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct RoleChange {
-    /// `worker`, `manager`, `none`, `learner`, `voter`
-    pub from: &'static str,
-    /// The same words.
-    pub to: &'static str,
-    /// `done`, `refused`, `failed`, `blocked`
-    pub result: &'static str,
-}
-
-/// Labels of `members`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct MemberKind {
-    /// `voter`, `learner`
-    pub kind: &'static str,
-    /// `healthy`, `unhealthy`
-    pub health: &'static str,
-}
-
-/// A single label `kind`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct AlarmKind {
-    /// `NOSPACE`, `CORRUPT`
-    pub kind: &'static str,
-}
-
-/// A single label `state`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct State {
-    /// Of a volume `creating`, `created`, `deleting`, `malformed`; of a certificate `pending`, `issued`, `failed`, `rotate`,
-    /// `malformed`; of a volume on a node `publishing`, `published`, `unpublishing`, `blocked`, `foreign`, `stray`
-    pub state: &'static str,
-}
+pub use labels::{
+    AlarmKind, Blocked, ControlCall, CsiOperation, Days, Driver, Kind, MemberKind, Outcome, Reason, Request,
+    RoleChange, State,
+};
 
 type Seconds<L> = Family<L, Histogram, fn() -> Histogram>;
 
@@ -152,6 +58,8 @@ macro_rules! metrics {
 metrics! {
     /// 1 while this replica leads, else 0.
     leader: Gauge,
+    /// 1 while this replica or agent is ready, as its /readyz says, else 0.
+    ready: Gauge,
     /// 1 while a candidate with a newer release keeps this replica from standing for election, else 0.
     election_yields: Gauge,
     /// 1 while etcd refuses the writes of this replica for missing rights, so that it does not stand for election, else 0.
@@ -206,6 +114,8 @@ metrics! {
     members: Family<MemberKind, Gauge>,
     /// Alarms that etcd has raised, by kind; counted by the leader, else 0.
     etcd_alarms: Family<AlarmKind, Gauge>,
+    /// Bytes of the largest database that a voter of etcd has; counted by the leader, else 0.
+    etcd_database_bytes: Gauge,
     /// Members of etcd that belong to no node.
     members_unmanaged: Gauge,
     /// 1 while a change of roles waits because it would cost etcd its quorum, else 0.
@@ -216,8 +126,24 @@ metrics! {
     removed_nodes: Gauge,
     /// Certificates of nodes by state; counted by the leader, else 0.
     node_certificates: Family<State, Gauge>,
+    /// Certificates of nodes that end within this number of days (0: that have ended); counted by the leader, else 0.
+    node_certificates_ending: Family<Days, Gauge>,
+    /// Seconds until the node authority ends, negative after its end; counted by a leader that has one, else 0.
+    node_authority_seconds: Gauge,
     /// Certificates issued to nodes.
     node_certificates_issued: Counter,
+    /// Certificates of nodes' members of etcd by state; counted by the leader, else 0.
+    etcd_certificates: Family<State, Gauge>,
+    /// Certificates of nodes' members of etcd that end within this number of days (0: that have ended); counted by the leader, else 0.
+    etcd_certificates_ending: Family<Days, Gauge>,
+    /// Certificates issued to nodes' members of etcd.
+    etcd_certificates_issued: Counter,
+    /// Certificates in the list of revoked ones that etcd reads; counted by the leader, else 0.
+    etcd_certificates_revoked: Gauge,
+    /// Phase of the rotation of the authorities: 1 trust, 2 reissue, 3 drop; 0 without one. Shown by the leader, else 0.
+    authority_rotation_phase: Gauge,
+    /// What holds the phase of the rotation of the authorities up: replicas, nodes, members; counted by the leader, else 0.
+    authority_rotation_held_up: Gauge,
     /// Seconds until the certificate of this agent's node ends; 0 without one.
     agent_certificate_seconds: Gauge<f64, AtomicU64>,
     /// Certificates that this agent has received.
@@ -226,12 +152,22 @@ metrics! {
     agent_session: Gauge,
     /// Sessions that this agent has opened.
     agent_sessions_opened: Counter,
+    /// 1 while the etcd of this agent's node runs, else 0.
+    agent_etcd_running: Gauge,
+    /// 1 while the etcd of this agent's node says that it is healthy, else 0.
+    agent_etcd_healthy: Gauge,
+    /// 1 while the etcd of this agent's node does not start because the data of its member is lost, else 0.
+    agent_etcd_data_lost: Gauge,
+    /// Times that this agent has started etcd.
+    agent_etcd_starts: Counter,
+    /// Seconds until the etcd certificate of this agent's node ends; 0 without one.
+    agent_etcd_certificate_seconds: Gauge<f64, AtomicU64>,
     /// Calls of the control API answered by this replica, by method and gRPC code.
     control_calls: Family<ControlCall, Counter>,
     /// TLS handshakes at the control port, by result.
     control_handshakes: Family<Outcome, Counter>,
-    /// Nodes that have joined through this replica, or were taken over by an agent.
-    nodes_joined: Counter,
+    /// Calls to join as a node, by result: the node was created, taken over or had joined before, or why it did not join.
+    node_joins: Family<Outcome, Counter>,
     /// Sessions of agents that this replica serves.
     sessions: Gauge,
     /// Sessions of agents that have ended, by reason.
@@ -240,15 +176,54 @@ metrics! {
     session_heartbeats: Counter,
     /// Volumes by state; counted by the leader, else 0.
     volumes: Family<State, Gauge>,
+    /// Volumes and publications that have the condition Blocked, by its reason; a reason that none has has no series.
+    volumes_blocked: Family<Blocked, Gauge>,
+    /// Seconds since the volume or publication that has had the condition Blocked for the longest has had it; 0 without one.
+    volumes_blocked_oldest_seconds: Family<Kind, Gauge>,
+    /// Volumes that their plugin has published otherwise than the records say, by reason; counted by the leader, else 0.
+    volumes_drifted: Family<Reason, Gauge>,
     /// Volumes that wait for their plugin to have room for a step.
     volume_queue_depth: Gauge,
     /// Volumes whose failed steps were tried again.
     volume_retries: Counter,
+    /// Secrets by state; counted by the leader, else 0.
+    secrets: Family<State, Gauge>,
     /// Volumes on this node by state, with the mounts that have no publication; counted by an agent.
     agent_volumes: Family<State, Gauge>,
+    /// Spans of traces that were dropped, since the collector took none for too long, or rejected them.
+    trace_spans_dropped: Counter,
+}
+
+/// The metrics of one kind of certificates.
+#[derive(Clone, Copy, Debug)]
+pub struct CertificateMetrics<'m> {
+    /// How many records have each state.
+    pub states: &'m Family<State, Gauge>,
+    /// How many certificates end within so many days.
+    pub ending: &'m Family<Days, Gauge>,
+    /// How many were issued.
+    pub issued: &'m Counter,
 }
 
 impl Metrics {
+    /// Those of the certificates of nodes.
+    pub fn of_node_certificates(&self) -> CertificateMetrics<'_> {
+        CertificateMetrics {
+            states: &self.node_certificates,
+            ending: &self.node_certificates_ending,
+            issued: &self.node_certificates_issued,
+        }
+    }
+
+    /// Those of the certificates of nodes' members of etcd.
+    pub fn of_etcd_certificates(&self) -> CertificateMetrics<'_> {
+        CertificateMetrics {
+            states: &self.etcd_certificates,
+            ending: &self.etcd_certificates_ending,
+            issued: &self.etcd_certificates_issued,
+        }
+    }
+
     /// What the leader knows of a CSI plugin.
     pub fn set_csi_plugin(&self, driver: &str, is_ready: bool, waiting: usize, operations: usize) {
         let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
@@ -281,69 +256,6 @@ impl Metrics {
     }
 }
 
-/// The series that exist from the start, so that a scraper sees their first event as an increase.
-fn start_series(metrics: &Metrics) {
-    for reason in [
-        "canceled",
-        "closed",
-        "compacted",
-        "error",
-        "other_history",
-        "silent",
-        "too_large",
-    ] {
-        drop(metrics.watch_restarts.get_or_create(&Reason { reason }));
-    }
-    for reason in [
-        "aged",
-        "certificate",
-        "closed",
-        "gone",
-        "lapsed",
-        "pending",
-        "refused",
-        "removed",
-        "role",
-        "stale",
-        "stopped",
-        "superseded",
-        "unreadable",
-    ] {
-        drop(metrics.sessions_ended.get_or_create(&Reason { reason }));
-    }
-    for kind in ["service", "network"] {
-        drop(metrics.deallocator_pending.get_or_create(&Kind { kind }));
-        drop(metrics.deallocator_deletions.get_or_create(&Kind { kind }));
-    }
-    for (from, to) in [
-        ("worker", "manager"),
-        ("manager", "worker"),
-        ("none", "learner"),
-        ("learner", "voter"),
-        ("learner", "none"),
-        ("voter", "none"),
-    ] {
-        for result in ["done", "refused", "failed", "blocked"] {
-            let change = RoleChange { from, to, result };
-            drop(metrics.role_transitions.get_or_create(&change));
-        }
-    }
-    for state in ["pending", "issued", "failed", "rotate", "malformed"] {
-        drop(metrics.node_certificates.get_or_create(&State { state }));
-    }
-    for result in ["done", "failed", "timed_out", "made_way", "not_ready"] {
-        drop(metrics.control_handshakes.get_or_create(&Outcome { result }));
-    }
-    for kind in ["NOSPACE", "CORRUPT"] {
-        drop(metrics.etcd_alarms.get_or_create(&AlarmKind { kind }));
-    }
-    for kind in ["voter", "learner"] {
-        for health in ["healthy", "unhealthy"] {
-            drop(metrics.members.get_or_create(&MemberKind { kind, health }));
-        }
-    }
-}
-
 impl Metrics {
     /// A fresh set, all at 0. `release` is that of this replica's bundle.
     pub fn new(release: &str) -> Self {
@@ -354,7 +266,7 @@ impl Metrics {
         ]);
         registry.register("build", "This build and the release of its bundle", build);
         let metrics = Self::register(registry);
-        start_series(&metrics);
+        series::start(&metrics);
         metrics
     }
 
@@ -411,12 +323,11 @@ mod tests {
         metrics.volumes.get_or_create(&created).set(4);
         let text = metrics.encode();
         for line in [
-            "quorate_node_certificates{state=\"pending\"} 0",
-            "quorate_node_certificates_issued_total 0",
             "quorate_volumes{state=\"created\"} 4",
             "quorate_volume_queue_depth 0",
             "quorate_volume_retries_total 0",
             "quorate_leader 0",
+            "quorate_ready 0",
             "quorate_election_yields 0",
             "quorate_etcd_refuses 0",
             "quorate_etcd_quorum_lost 0",
@@ -442,11 +353,50 @@ mod tests {
             "quorate_role_transitions_total{from=\"worker\",to=\"manager\",result=\"done\"} 1",
             "quorate_members{kind=\"voter\",health=\"healthy\"} 3",
             "quorate_etcd_alarms{kind=\"NOSPACE\"} 0",
+            "quorate_etcd_database_bytes 0",
             "quorate_members_unmanaged 0",
             "quorate_quorum_blocked 0",
             "quorate_roles_paused 0",
             "quorate_removed_nodes 0",
             "release=\"1.2.3\"",
+        ] {
+            assert!(text.contains(line), "missing {line:?} in:\n{text}");
+        }
+    }
+
+    #[test]
+    fn every_metric_of_certificates_has_its_published_name() {
+        let text = Metrics::new("1.2.3").encode();
+        for line in [
+            "quorate_node_certificates{state=\"pending\"} 0",
+            "quorate_node_certificates_ending{days=\"7\"} 0",
+            "quorate_node_authority_seconds 0",
+            "quorate_node_certificates_issued_total 0",
+            "quorate_etcd_certificates{state=\"pending\"} 0",
+            "quorate_etcd_certificates_ending{days=\"7\"} 0",
+            "quorate_etcd_certificates_issued_total 0",
+            "quorate_etcd_certificates_revoked 0",
+            "quorate_authority_rotation_phase 0",
+            "quorate_authority_rotation_held_up 0",
+        ] {
+            assert!(text.contains(line), "missing {line:?} in:\n{text}");
+        }
+    }
+
+    #[test]
+    fn every_metric_of_what_is_wrong_with_volumes_has_its_published_name() {
+        let metrics = Metrics::new("1.2.3");
+        let blocked = Blocked {
+            kind: "volume",
+            reason: "Internal".to_owned(),
+        };
+        metrics.volumes_blocked.get_or_create(&blocked).set(2);
+        let text = metrics.encode();
+        for line in [
+            "quorate_volumes_blocked{kind=\"volume\",reason=\"Internal\"} 2",
+            "quorate_volumes_blocked_oldest_seconds{kind=\"publication\"} 0",
+            "quorate_volumes_drifted{reason=\"NotRecorded\"} 0",
+            "quorate_secrets{state=\"unreadable\"} 0",
         ] {
             assert!(text.contains(line), "missing {line:?} in:\n{text}");
         }
@@ -464,7 +414,7 @@ mod tests {
         for line in [
             "quorate_control_calls_total{method=\"Join\",code=\"OK\"} 1",
             "quorate_control_handshakes_total{result=\"done\"} 0",
-            "quorate_nodes_joined_total 0",
+            "quorate_node_joins_total{result=\"created\"} 0",
             "quorate_sessions 0",
             "quorate_sessions_ended_total{reason=\"superseded\"} 0",
             "quorate_session_heartbeats_total 0",
