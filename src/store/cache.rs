@@ -86,14 +86,7 @@ impl<V> Cache<V> {
 
     /// The existing key with the latest write, and its revision. Looks at every key once that key was deleted.
     pub fn newest(&mut self) -> Option<(&[u8], Revision)> {
-        if let Newest::Deleted = self.newest {
-            let last = self.entries.iter().max_by_key(|(_, entry)| entry.mod_revision);
-            self.newest = Newest::Known(last.map(|(key, entry)| (key.clone(), entry.mod_revision)));
-        }
-        match &self.newest {
-            Newest::Known(Some((key, revision))) => Some((key, *revision)),
-            Newest::Known(None) | Newest::Deleted => None,
-        }
+        self.newest.among(&self.entries)
     }
 
     /// The number of keys.
@@ -128,6 +121,17 @@ struct Feed<'a, V, F> {
 }
 
 impl Newest {
+    fn among<V>(&mut self, entries: &Entries<V>) -> Option<(&[u8], Revision)> {
+        if let Self::Deleted = self {
+            let last = entries.iter().max_by_key(|(_, entry)| entry.mod_revision);
+            *self = Self::Known(last.map(|(key, entry)| (key.clone(), entry.mod_revision)));
+        }
+        match self {
+            Self::Known(Some((key, revision))) => Some((key, *revision)),
+            Self::Known(None) | Self::Deleted => None,
+        }
+    }
+
     fn put(&mut self, kv: &KeyValue) {
         let Self::Known(newest) = self else { return };
         match newest {
@@ -189,5 +193,66 @@ impl<V, F: FnMut(Change<'_, V>)> Indexed for Feed<'_, V, F> {
 
     fn keys(&self) -> impl Iterator<Item = Cow<'_, [u8]>> {
         self.entries.keys().map(|key| Cow::Borrowed(&**key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::etcd::Event;
+    use crate::store::follow::Update;
+
+    fn kv(key: &str, revision: i64) -> KeyValue {
+        KeyValue {
+            key: key.into(),
+            value: format!("{key} at {revision}").into(),
+            create_revision: Revision(revision),
+            mod_revision: Revision(revision),
+            lease: None,
+        }
+    }
+
+    fn put(key: &str, revision: i64) -> Event {
+        Event::Put(kv(key, revision))
+    }
+
+    fn deleted(key: &str, revision: i64) -> Event {
+        Event::Delete {
+            key: key.into(),
+            revision: Revision(revision),
+        }
+    }
+
+    #[test]
+    fn the_newest_key_is_the_one_that_was_written_last_of_those_that_exist() {
+        let (mut synced, mut entries, mut known) = (Synced::default(), Entries::new(), Newest::Known(None));
+        let decode: Decode<String> = Box::new(|kv| String::from_utf8_lossy(&kv.value).into_owned());
+        let mut take_in = |events: Vec<Event>| {
+            let mut changes = Vec::new();
+            let mut feed = Feed {
+                entries: &mut entries,
+                decode: &decode,
+                newest: &mut known,
+                on_change: |change: Change<'_, String>| changes.push((change.before, change.after.cloned())),
+            };
+            synced.take_in(Update::Events(events), &mut feed);
+            let newest = known.among(&entries);
+            let newest = newest.map(|(key, at)| (String::from_utf8_lossy(key).into_owned(), at.0));
+            (newest, changes)
+        };
+        let newest = |key: &str, at: i64| Some((key.to_owned(), at));
+        assert_eq!(take_in(vec![put("/a", 1), put("/b", 2)]).0, newest("/b", 2));
+        assert_eq!(take_in(vec![put("/a", 3)]).0, newest("/a", 3));
+        assert_eq!(take_in(vec![deleted("/a", 4)]).0, newest("/b", 2));
+        assert_eq!(take_in(vec![put("/c", 5), deleted("/b", 6)]).0, newest("/c", 5));
+        // A restored store has keys at revisions of before.
+        let (now, changes) = take_in(vec![put("/d", 6), put("/c", 2), put("/d", 1)]);
+        assert_eq!(now, newest("/c", 2));
+        let texts = |before: &str, after: &str| (Some(before.to_owned()), Some(after.to_owned()));
+        assert_eq!(
+            changes[1..],
+            [texts("/c at 5", "/c at 2"), texts("/d at 6", "/d at 1")]
+        );
+        assert_eq!(take_in(vec![deleted("/c", 7), deleted("/d", 8)]).0, None);
     }
 }

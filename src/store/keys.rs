@@ -4,6 +4,7 @@ use std::fmt;
 
 mod deallocator;
 mod identity;
+mod log_level;
 mod name;
 mod node;
 mod reconciler;

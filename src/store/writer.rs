@@ -1,18 +1,24 @@
 //! Fenced writes, many to a transaction.
 //!
 //! A [`Unit`] is what stands or falls together: a few writes, each by compare-and-swap, and proofs. No unit depends on
-//! another, so units that arrive while transactions are under way share the next one. A transaction that is refused is
+//! another, so units that arrive while a transaction is under way share the next one. A transaction that is refused is
 //! taken apart and its units go alone, so that none delays another (INV-8).
 //!
 //! etcd's limits stand here and nowhere else: 128 compares and 128 operations a transaction (`--max-txn-ops`), 1.5 MiB a
 //! request (`--max-request-bytes`).
 
+use std::collections::{BTreeSet, HashSet};
+use std::ops::Bound;
+use std::time::Duration;
+
 use futures::future::{BoxFuture, join_all};
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use crate::etcd::{Etcd, Fence, FencedError, KeyRange, Revision, Txn};
+use crate::retry::sleep_until;
 
 /// Compares of all units in a transaction: etcd takes 128, one of which is the fence. Every write is compared, so there
 /// are never more operations than compares.
@@ -21,8 +27,13 @@ pub const COMPARES: usize = 127;
 /// Bytes of all units in a transaction: a third of what etcd takes, for values differ and a batch gains little by more.
 const BYTES: usize = 512 * 1024;
 
-/// Transactions under way at once. With more, each would carry less.
+/// Transactions under way at once, where each is full, or etcd is slow.
 const IN_FLIGHT: usize = 4;
+
+/// How long a batch with room for more waits for the transactions under way: a few commits on a fast disk. Each transaction costs etcd
+/// an entry of its log, a write of its disk and an answer, so that what comes meanwhile goes together. A commit that is slow, or
+/// hangs with its endpoint, holds up no other for longer than this.
+const GATHERING: Duration = Duration::from_millis(5);
 
 /// Writes and proofs that are committed in one revision, or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -104,18 +115,6 @@ impl Unit {
             .sum()
     }
 
-    /// Whether one of the two writes a key that the other writes or proves something about. etcd refuses to write a key
-    /// twice in a transaction. And it evaluates every compare before any write, so in one transaction a proof would not
-    /// see the other unit's write.
-    fn meets(&self, other: &Self) -> bool {
-        let touches = |one: &Self, write: &Write| {
-            let written = one.writes.iter().any(|own| own.key == write.key);
-            written || one.proofs.iter().any(|proof| proof.is_about(&write.key))
-        };
-        let mut theirs = other.writes.iter();
-        theirs.any(|write| touches(self, write)) || self.writes.iter().any(|write| touches(other, write))
-    }
-
     fn add_to(&self, txn: Txn) -> Txn {
         let txn = self.proofs.iter().fold(txn, |txn, proof| match proof {
             Proof::Unchanged(key, revision) => txn.when_unchanged(key, *revision),
@@ -129,15 +128,6 @@ impl Unit {
                 Some(value) => txn.put_keeping_lease(&write.key, value.clone()),
             }
         })
-    }
-}
-
-impl Proof {
-    fn is_about(&self, key: &[u8]) -> bool {
-        match self {
-            Self::Unchanged(proved, _) => proved == key,
-            Self::Empty(range) => range.contains(key),
-        }
     }
 }
 
@@ -179,10 +169,55 @@ struct Request {
     reply: oneshot::Sender<Result<Revision, FencedError>>,
 }
 
+/// The keys that the units of a transaction are about, so that a further unit is checked without looking at each of them.
+#[derive(Debug, Default)]
+struct Touched {
+    written: BTreeSet<Vec<u8>>,
+    proved: HashSet<Vec<u8>>,
+    /// Few, for each is a read of etcd.
+    proved_empty: Vec<KeyRange>,
+}
+
+impl Touched {
+    /// Whether the unit writes a key that is written or proved something about, or proves something about a key that is written.
+    /// etcd refuses to write a key twice in a transaction. And it evaluates every compare before any write, so in one transaction
+    /// a proof would not see the other unit's write.
+    fn meets(&self, unit: &Unit) -> bool {
+        let is_touched = |write: &Write| {
+            let mut ranges = self.proved_empty.iter();
+            self.written.contains(&write.key)
+                || self.proved.contains(&write.key)
+                || ranges.any(|range| range.contains(&write.key))
+        };
+        let is_written = |proof: &Proof| match proof {
+            Proof::Unchanged(key, _) => self.written.contains(key),
+            Proof::Empty(range) => {
+                let mut from = self
+                    .written
+                    .range::<[u8], _>((Bound::Included(range.start()), Bound::Unbounded));
+                from.next().is_some_and(|key| range.contains(key))
+            }
+        };
+        unit.writes.iter().any(is_touched) || unit.proofs.iter().any(is_written)
+    }
+
+    fn add(&mut self, unit: &Unit) {
+        self.written
+            .extend(unit.writes.iter().map(|write| write.key.clone()));
+        for proof in &unit.proofs {
+            match proof {
+                Proof::Unchanged(key, _) => _ = self.proved.insert(key.clone()),
+                Proof::Empty(range) => self.proved_empty.push(range.clone()),
+            }
+        }
+    }
+}
+
 /// Units that share a transaction.
 #[derive(Debug, Default)]
 struct Batch {
     requests: Vec<Request>,
+    touched: Touched,
     compares: usize,
     bytes: usize,
 }
@@ -194,42 +229,54 @@ impl Batch {
         let compares = self.compares + unit.compares();
         let bytes = self.bytes + unit.bytes();
         let full = compares > COMPARES || bytes > BYTES;
-        if !self.requests.is_empty() && (full || self.requests.iter().any(|other| other.unit.meets(unit))) {
+        if !self.requests.is_empty() && (full || self.touched.meets(unit)) {
             return Some(request);
         }
         (self.compares, self.bytes) = (compares, bytes);
+        self.touched.add(unit);
         self.requests.push(request);
         None
+    }
+
+    fn is_full(&self) -> bool {
+        self.compares >= COMPARES || self.bytes >= BYTES
     }
 }
 
 async fn serve(etcd: Etcd, fence: Fence, mut requests: mpsc::UnboundedReceiver<Request>) {
     let mut under_way = FuturesUnordered::new();
+    let mut batch = Batch::default();
+    // The first one of the next batch, where it has no place in this one.
     let mut left_over: Option<Request> = None;
+    let mut gathering_since: Option<Instant> = None;
     loop {
-        if under_way.len() >= IN_FLIGHT {
-            under_way.next().await;
-            continue;
+        if batch.requests.is_empty() {
+            left_over = left_over.take().and_then(|request| batch.add(request));
         }
-        let first = match left_over.take() {
-            Some(request) => request,
-            None => tokio::select! {
-                Some(()) = under_way.next() => continue,
-                request = requests.recv() => match request {
-                    Some(request) => request,
-                    // Every writer is gone. What is under way is still answered.
-                    None => break,
-                },
-            },
-        };
-        let mut batch = Batch::default();
-        left_over = batch.add(first);
         while left_over.is_none()
             && let Ok(request) = requests.try_recv()
         {
             left_over = batch.add(request);
         }
-        under_way.push(commit(&etcd, &fence, batch.requests));
+        let is_full = left_over.is_some() || batch.is_full();
+        let since = (!batch.requests.is_empty()).then(|| *gathering_since.get_or_insert_with(Instant::now));
+        let has_gathered = since.is_some_and(|since| since.elapsed() >= GATHERING);
+        let has_room = under_way.len() < IN_FLIGHT;
+        if since.is_some() && (under_way.is_empty() || has_room && (is_full || has_gathered)) {
+            under_way.push(commit(&etcd, &fence, std::mem::take(&mut batch).requests));
+            gathering_since = None;
+            continue;
+        }
+        let until = since.filter(|_| has_room).map(|since| since + GATHERING);
+        tokio::select! {
+            Some(()) = under_way.next() => {}
+            request = requests.recv(), if !is_full => match request {
+                Some(request) => left_over = batch.add(request),
+                // Every writer is gone. What is under way is still answered.
+                None => break,
+            },
+            () = sleep_until(until) => {}
+        }
     }
     while under_way.next().await.is_some() {}
 }
@@ -276,6 +323,8 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn key(number: usize) -> Vec<u8> {
@@ -336,5 +385,54 @@ mod tests {
         );
         let elsewhere = Proof::Empty(KeyRange::prefix("/k/0010/"));
         assert!(share(a(), b().proving(elsewhere)));
+    }
+
+    /// What the sets of [`Touched`] answer, unit by unit.
+    fn meet(one: &Unit, other: &Unit) -> bool {
+        let is_about = |proof: &Proof, key: &[u8]| match proof {
+            Proof::Unchanged(proved, _) => proved == key,
+            Proof::Empty(range) => range.contains(key),
+        };
+        let touches = |unit: &Unit, write: &Write| {
+            let is_written = unit.writes.iter().any(|own| own.key == write.key);
+            is_written || unit.proofs.iter().any(|proof| is_about(proof, &write.key))
+        };
+        let mut theirs = other.writes.iter();
+        theirs.any(|write| touches(one, write)) || one.writes.iter().any(|write| touches(other, write))
+    }
+
+    fn any_unit() -> impl Strategy<Value = Unit> {
+        let keys = || proptest::collection::vec(0_usize..8, 0..3);
+        let ranges = proptest::sample::select(vec!["/k/", "/k/00", "/k/003", "/k/9"]);
+        let ranges = proptest::collection::vec(ranges, 0..2);
+        (keys(), keys(), ranges).prop_map(|(written, proved, empty)| {
+            let unit = written.into_iter().fold(Unit::new(), |unit, number| {
+                unit.put(key(number), Revision(1), Vec::new())
+            });
+            let unit = proved.into_iter().fold(unit, |unit, number| {
+                unit.proving(Proof::Unchanged(key(number), Revision(1)))
+            });
+            empty.into_iter().fold(unit, |unit, prefix| {
+                unit.proving(Proof::Empty(KeyRange::prefix(prefix)))
+            })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_unit_shares_a_transaction_exactly_where_it_meets_none_of_the_units_in_it(
+            units in proptest::collection::vec(any_unit(), 1..12),
+        ) {
+            let (mut batch, mut shared) = (Batch::default(), Vec::<Unit>::new());
+            for unit in units {
+                let is_free = !shared.iter().any(|other| meet(other, &unit));
+                let (reply, _) = oneshot::channel();
+                let is_added = batch.add(Request { unit: unit.clone(), reply }).is_none();
+                prop_assert_eq!(is_added, is_free, "{:?} beside {:?}", unit, shared);
+                if is_added {
+                    shared.push(unit);
+                }
+            }
+        }
     }
 }

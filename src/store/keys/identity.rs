@@ -2,18 +2,45 @@
 
 use std::fmt;
 
+use super::node::NodeKey;
 use super::{KeySpace, Keys, Name};
-use crate::etcd::KeyRange;
+use crate::etcd::{KeyRange, MemberId};
 
 const TOKENS: &str = "/identity/tokens/";
 
 const CERTIFICATES: &str = "/identity/certificates/";
+
+const ETCD_CERTIFICATES: &str = "/identity/etcd/";
+
+const REVOCATION_LIST: &str = "/identity/crl";
+
+const ROTATION: &str = "/identity/rotation";
+
+const TRUST: &str = "/identity/trust";
+
+const REPLICAS: &str = "/identity/replicas/";
 
 /// A key of [`Keys::certification`]. Names and uids are as in the key, valid or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificationKey<'a> {
     /// `/identity/certificates/<node uid>`
     Certificate(&'a str),
+    /// `/identity/etcd/<node uid>`
+    EtcdCertificate(&'a str),
+    /// `/identity/crl`
+    RevocationList,
+    /// `/identity/rotation`
+    RotationRequest,
+    /// `/identity/trust`
+    Rotation,
+    /// `/identity/replicas/<replica>`
+    ReplicaTrust(&'a str),
+    /// `/nodes/<name>/release`
+    Registration(&'a str),
+    /// `/joins/<node>`
+    Join(&'a str),
+    /// `/members/<member id>`
+    Member(MemberId),
     /// `/nodes/<name>`, but no key below it
     Node(&'a str),
     /// `/removed/<uid>`
@@ -50,6 +77,13 @@ impl KeySpace {
         suffix: "",
         takes: |uid| !uid.is_empty() && !uid.contains('/'),
     };
+
+    /// The keys of every `NodeCertificate` of a node's etcd.
+    pub const ETCD_CERTIFICATES: Self = Self {
+        folder: ETCD_CERTIFICATES,
+        suffix: "",
+        takes: |uid| !uid.is_empty() && !uid.contains('/'),
+    };
 }
 
 impl Keys {
@@ -77,12 +111,47 @@ impl Keys {
         self.below(format_args!("{CERTIFICATES}{uid}"))
     }
 
-    /// Certificates, nodes and removed nodes in one range, so that one watch brings their changes in the order in which they
-    /// happened. Keys of other kinds lie between them, volumes' publications among them: [`CertificationKey::Other`]. A leader that
-    /// signs reads these in vain, once with each list and once with each change. Three ranges would spare it that, and have no common
-    /// revision without more work.
+    /// `/identity/etcd/<node uid>`: a `NodeCertificate` of the node's etcd.
+    pub fn etcd_certificate(&self, uid: &str) -> Vec<u8> {
+        self.below(format_args!("{ETCD_CERTIFICATES}{uid}"))
+    }
+
+    /// `/identity/crl`: the `RevocationList`.
+    pub fn revocation_list(&self) -> Vec<u8> {
+        self.below(format_args!("{REVOCATION_LIST}"))
+    }
+
+    /// `/identity/rotation`: the `RotationRequest` of an operator.
+    pub fn rotation_request(&self) -> Vec<u8> {
+        self.below(format_args!("{ROTATION}"))
+    }
+
+    /// `/identity/trust`: the `Rotation`.
+    pub fn rotation(&self) -> Vec<u8> {
+        self.below(format_args!("{TRUST}"))
+    }
+
+    /// `/identity/replicas/<replica>`: a `ReplicaTrust`.
+    pub fn replica_trust(&self, replica: &str) -> Vec<u8> {
+        self.below(format_args!("{REPLICAS}{replica}"))
+    }
+
+    /// The range of every `ReplicaTrust`.
+    pub fn replica_trusts(&self) -> KeyRange {
+        KeyRange::prefix(self.below(format_args!("{REPLICAS}")))
+    }
+
+    /// Certificates, the list of revoked ones, rotations, joins, members, nodes and removed nodes in one range, so that one watch brings their
+    /// changes in the order in which they happened. Keys of other kinds lie between them, volumes' publications among them:
+    /// [`CertificationKey::Other`]. A leader that signs reads these in vain, once with each list and once with each change. Several
+    /// ranges would spare it that, and have no common revision without more work.
     pub fn certification(&self) -> KeyRange {
         KeyRange::prefix(self.below(format_args!("{CERTIFICATES}"))).through(self.all_removed())
+    }
+
+    /// Certificates, of etcd too, and joins in one range: what callers of a replica wait for. Tokens lie between them.
+    pub fn requests(&self) -> KeyRange {
+        KeyRange::prefix(self.below(format_args!("{CERTIFICATES}"))).through(self.joins())
     }
 
     /// Parses a key of [`Keys::certification`].
@@ -91,9 +160,26 @@ impl Keys {
             let name = self.parse_below(key, folder)?;
             (!name.is_empty() && !name.contains('/')).then_some(name)
         };
+        if self.parse_below(key, REVOCATION_LIST) == Some("") {
+            return CertificationKey::RevocationList;
+        }
+        if self.parse_below(key, ROTATION) == Some("") {
+            return CertificationKey::RotationRequest;
+        }
+        if self.parse_below(key, TRUST) == Some("") {
+            return CertificationKey::Rotation;
+        }
         one(CERTIFICATES)
             .map(CertificationKey::Certificate)
+            .or_else(|| one(ETCD_CERTIFICATES).map(CertificationKey::EtcdCertificate))
+            .or_else(|| one("/joins/").map(CertificationKey::Join))
+            .or_else(|| self.parse_member(key).map(CertificationKey::Member))
+            .or_else(|| one(REPLICAS).map(CertificationKey::ReplicaTrust))
             .or_else(|| one("/nodes/").map(CertificationKey::Node))
+            .or_else(|| match self.parse_node(key) {
+                NodeKey::Registration(name) => Some(CertificationKey::Registration(name)),
+                NodeKey::Node(_) | NodeKey::Other => None,
+            })
             .or_else(|| one("/removed/").map(CertificationKey::Removed))
             .unwrap_or(CertificationKey::Other)
     }
@@ -102,6 +188,14 @@ impl Keys {
     pub fn certification_key(&self, key: CertificationKey<'_>) -> Option<Vec<u8>> {
         match key {
             CertificationKey::Certificate(uid) => Some(self.certificate(uid)),
+            CertificationKey::EtcdCertificate(uid) => Some(self.etcd_certificate(uid)),
+            CertificationKey::RevocationList => Some(self.revocation_list()),
+            CertificationKey::RotationRequest => Some(self.rotation_request()),
+            CertificationKey::Rotation => Some(self.rotation()),
+            CertificationKey::ReplicaTrust(replica) => Some(self.replica_trust(replica)),
+            CertificationKey::Registration(name) => Some(self.below(format_args!("/nodes/{name}/release"))),
+            CertificationKey::Join(node) => Some(self.below(format_args!("/joins/{node}"))),
+            CertificationKey::Member(id) => Some(self.member(id)),
             CertificationKey::Node(name) => Some(self.below(format_args!("/nodes/{name}"))),
             CertificationKey::Removed(uid) => Some(self.removed(uid)),
             CertificationKey::Other => None,
@@ -141,8 +235,18 @@ mod tests {
         let name: Name = "n1".parse().unwrap();
         for (key, expected) in [
             (keys.certificate("u"), CertificationKey::Certificate("u")),
+            (keys.etcd_certificate("u"), CertificationKey::EtcdCertificate("u")),
+            (keys.revocation_list(), CertificationKey::RevocationList),
+            (keys.join(&name), CertificationKey::Join("n1")),
+            (
+                keys.member(MemberId(0x1f)),
+                CertificationKey::Member(MemberId(0x1f)),
+            ),
             (keys.node(&name), CertificationKey::Node("n1")),
-            (keys.registration(&name), CertificationKey::Other),
+            (keys.registration(&name), CertificationKey::Registration("n1")),
+            (keys.rotation_request(), CertificationKey::RotationRequest),
+            (keys.rotation(), CertificationKey::Rotation),
+            (keys.replica_trust("r1"), CertificationKey::ReplicaTrust("r1")),
             (keys.removed("u"), CertificationKey::Removed("u")),
             (keys.status(), CertificationKey::Other),
         ] {
@@ -152,6 +256,21 @@ mod tests {
             assert_eq!(keys.certification_key(expected), built);
         }
         assert_eq!(keys.certificate("u"), b"/team/quorate/identity/certificates/u");
+        assert_eq!(keys.etcd_certificate("u"), b"/team/quorate/identity/etcd/u");
+        assert_eq!(keys.revocation_list(), b"/team/quorate/identity/crl");
+        assert_eq!(keys.rotation(), b"/team/quorate/identity/trust");
+        assert_eq!(keys.rotation_request(), b"/team/quorate/identity/rotation");
+        assert_eq!(keys.replica_trust("r1"), b"/team/quorate/identity/replicas/r1");
+        let requests = keys.requests();
+        for (key, is_one) in [
+            (keys.certificate("u"), true),
+            (keys.etcd_certificate("u"), true),
+            (keys.join(&name), true),
+            (keys.node(&name), false),
+            (keys.member(MemberId(1)), false),
+        ] {
+            assert_eq!(requests.contains(&key), is_one, "{key:?}");
+        }
         // It lies between.
         let token = keys.join_token(&Joiner::Worker);
         assert_eq!(keys.parse_certification(&token), CertificationKey::Other);

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// The prefix of every key. It begins with a slash and does not end with one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,9 +44,10 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// The name of an object: an RFC 1123 subdomain, as in Kubernetes. It contains no slash, so it is one element of a key.
+/// The name of an object: an RFC 1123 subdomain, as in Kubernetes. It contains no slash, so it is one element of a key. Its clones
+/// share the text: an index holds one name in many places.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name(String);
+pub struct Name(Arc<str>);
 
 /// Why a text is not a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -58,22 +60,29 @@ impl FromStr for Name {
     type Err = BadName;
 
     fn from_str(text: &str) -> Result<Self, BadName> {
-        let label = |label: &str| {
-            let inner = label
-                .chars()
-                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
-            inner && !label.is_empty() && !label.starts_with('-') && !label.ends_with('-')
-        };
-        // Lengths from RFC 1123 section 2.1, as Kubernetes applies them.
-        if text.len() <= 253 && text.split('.').all(label) {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(BadName(text.to_owned()))
-        }
+        Self::check(text)?;
+        Ok(Self(text.into()))
     }
 }
 
 impl Name {
+    /// Whether a text is a name, for those that need none of their own.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub fn check(text: &str) -> Result<(), BadName> {
+        let label = |label: &str| {
+            let mut bytes = label.bytes();
+            let inner = bytes.all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+            inner && !label.is_empty() && !label.starts_with('-') && !label.ends_with('-')
+        };
+        // Lengths from RFC 1123 section 2.1, as Kubernetes applies them.
+        match text.len() <= 253 && text.split('.').all(label) {
+            true => Ok(()),
+            false => Err(BadName(text.to_owned())),
+        }
+    }
+
     /// The text, as in a key.
     pub fn as_str(&self) -> &str {
         &self.0

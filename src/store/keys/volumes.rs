@@ -40,6 +40,16 @@ impl KeySpace {
 }
 
 impl Keys {
+    /// `/encryption/key`: an `EncryptionKey`.
+    pub fn encryption_key(&self) -> Vec<u8> {
+        self.below(format_args!("/encryption/key"))
+    }
+
+    /// `/history/volumes`: a `StoreHistory`.
+    pub fn volume_history(&self) -> Vec<u8> {
+        self.below(format_args!("/history/volumes"))
+    }
+
     /// `/plugins/<name>`: a `Plugin`.
     pub fn plugin(&self, name: &Name) -> Vec<u8> {
         self.below(format_args!("/plugins/{name}"))
@@ -90,5 +100,7 @@ mod tests {
         assert_eq!(keys.parse_secret(&keys.secret(&volume)), Some("data"));
         assert_eq!(keys.parse_tombstone(&keys.tombstone(&volume)), Some("data"));
         assert_eq!(keys.parse_volume(&publication), None);
+        assert_eq!(keys.encryption_key(), b"/team/quorate/encryption/key");
+        assert_eq!(keys.volume_history(), b"/team/quorate/history/volumes");
     }
 }

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use serde_json::Value;
 
-use super::fields::{Fault, Fields};
+use super::fields::{Asked, Fault, Fields};
 use super::{Header, Malformed, Object, decode};
 use crate::etcd::Revision;
 use crate::proto::Metadata;
@@ -146,6 +146,9 @@ pub trait Codec: Sync {
     /// All faults of the document, at least one.
     fn check(&self, document: &Value) -> Result<Id, Vec<Fault>>;
 
+    /// The fields that a document of this kind may have.
+    fn fields(&self) -> Vec<Asked>;
+
     /// Decides what applying `document` to the stored object writes.
     ///
     /// # Errors
@@ -200,6 +203,13 @@ fn read<O: Appliable>(document: &Value) -> Result<(Header, O::Manifest), Vec<Fau
 impl<O: Appliable> Codec for Of<O> {
     fn check(&self, document: &Value) -> Result<Id, Vec<Fault>> {
         read::<O>(document).map(|(header, _)| header.id())
+    }
+
+    fn fields(&self) -> Vec<Asked> {
+        Fields::asked(|fields| {
+            Header::read(fields);
+            O::read(fields);
+        })
     }
 
     fn plan(

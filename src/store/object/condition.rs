@@ -201,4 +201,17 @@ mod tests {
         };
         assert_eq!(status_word(&condition), "Unknown");
     }
+
+    #[test]
+    fn a_condition_that_becomes_false_takes_the_place_of_the_true_one() {
+        let (then, now) = (Timestamp::UNIX_EPOCH, Timestamp::MAX);
+        let mut conditions = Vec::new();
+        set(&mut conditions, "Blocked", ("A", "a"), 1, then);
+        set_false(&mut conditions, "Blocked", ("B", "b"), now);
+        let [only] = &conditions[..] else {
+            panic!("{conditions:?}")
+        };
+        assert_eq!((status_word(only), &*only.reason), ("False", "B"));
+        assert_eq!(only.last_transition_time, Some(time::to_proto(now)));
+    }
 }

@@ -7,10 +7,13 @@ use std::fmt;
 use serde_json::{Map, Value};
 
 use super::words::did_you_mean;
+use asked::{EMPTY, ask};
 use fault::{expected_found, found};
 
+mod asked;
 mod fault;
 
+pub use asked::Asked;
 pub use fault::{Fault, join};
 
 /// One object of a document. Every field that is asked for becomes a known one; fields that stay unknown are faults.
@@ -20,6 +23,8 @@ pub struct Fields<'v, 'f> {
     map: &'v Map<String, Value>,
     known: Vec<&'static str>,
     faults: &'f mut Vec<Fault>,
+    /// Where the fields that are asked for are recorded, if they are.
+    asked: Option<&'f mut Vec<Asked>>,
 }
 
 impl<'v, 'f> Fields<'v, 'f> {
@@ -29,13 +34,21 @@ impl<'v, 'f> Fields<'v, 'f> {
         faults: &'f mut Vec<Fault>,
         read: impl FnOnce(&mut Fields<'v, '_>) -> R,
     ) -> Option<R> {
-        Self::at(String::new(), value, faults, read)
+        Self::at(String::new(), value, faults, None, read)
+    }
+
+    /// Every field that `read` asks for, in its order. Objects come before their fields, and lists have one element.
+    pub fn asked<R>(read: impl FnOnce(&mut Fields<'v, '_>) -> R) -> Vec<Asked> {
+        let mut asked = Vec::new();
+        Self::at(String::new(), &EMPTY, &mut Vec::new(), Some(&mut asked), read);
+        asked
     }
 
     fn at<R>(
         path: String,
         value: &'v Value,
         faults: &mut Vec<Fault>,
+        asked: Option<&mut Vec<Asked>>,
         read: impl FnOnce(&mut Fields<'v, '_>) -> R,
     ) -> Option<R> {
         let Value::Object(map) = value else {
@@ -50,6 +63,7 @@ impl<'v, 'f> Fields<'v, 'f> {
             map,
             known: Vec::new(),
             faults,
+            asked,
         };
         let result = read(&mut fields);
         fields.refuse_unknown();
@@ -73,7 +87,23 @@ impl<'v, 'f> Fields<'v, 'f> {
         if !self.known.contains(&name) {
             self.known.push(name);
         }
+        self.ask(name, "");
         self.map.get(name).filter(|value| !value.is_null())
+    }
+
+    fn ask(&mut self, name: &str, expected: &str) {
+        if let Some(asked) = self.asked.as_deref_mut() {
+            ask(asked, join(&self.path, name), expected);
+        }
+    }
+
+    /// The value of an object; an empty one if fields are recorded, so that its own are as well.
+    fn nested(&mut self, name: &'static str) -> Option<&'v Value> {
+        self.ask(name, "an object");
+        match self.value(name) {
+            None if self.asked.is_some() => Some(&*EMPTY),
+            value => value,
+        }
     }
 
     /// Whether the document has the field, even as null.
@@ -101,6 +131,11 @@ impl<'v, 'f> Fields<'v, 'f> {
         if self.value(name).is_none() {
             self.fault(name, "missing");
         }
+        let path = join(&self.path, name);
+        let asked = self.asked.iter_mut().flat_map(|asked| asked.iter_mut());
+        asked
+            .filter(|asked| asked.path == path)
+            .for_each(|asked| asked.required = true);
     }
 
     fn typed<T>(
@@ -109,6 +144,7 @@ impl<'v, 'f> Fields<'v, 'f> {
         expected: &str,
         read: impl FnOnce(&'v Value) -> Option<T>,
     ) -> Option<T> {
+        self.ask(name, expected);
         let value = self.value(name)?;
         let result = read(value);
         if result.is_none() {
@@ -150,13 +186,15 @@ impl<'v, 'f> Fields<'v, 'f> {
 
     /// A string that is one of these words.
     pub fn one_of<T: Copy>(&mut self, name: &'static str, words: &[(&'static str, T)]) -> Option<T> {
+        let names = || words.iter().map(|(word, _)| *word).collect::<Vec<_>>();
+        self.ask(name, &format!("one of {}", names().join(", ")));
         let text = self.string(name)?;
         let chosen = words
             .iter()
             .find(|(word, _)| *word == text)
             .map(|(_, value)| *value);
         if chosen.is_none() {
-            let names: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+            let names = names();
             let meant = did_you_mean(text, names.iter().copied());
             self.fault(
                 name,
@@ -172,8 +210,9 @@ impl<'v, 'f> Fields<'v, 'f> {
         name: &'static str,
         read: impl FnOnce(&mut Fields<'v, '_>) -> R,
     ) -> Option<R> {
-        let value = self.value(name)?;
-        Fields::at(join(&self.path, name), value, self.faults, read)
+        let value = self.nested(name)?;
+        let path = join(&self.path, name);
+        Fields::at(path, value, self.faults, self.asked.as_deref_mut(), read)
     }
 
     /// A required object, read field by field.
@@ -203,8 +242,14 @@ impl<'v, 'f> Fields<'v, 'f> {
         name: &'static str,
         mut read: impl FnMut(&mut Fields<'v, '_>) -> R,
     ) -> Option<Vec<R>> {
+        self.ask(name, "a list of objects");
+        if let Some(asked) = self.asked.as_deref_mut() {
+            let element = format!("{}[]", join(&self.path, name));
+            Fields::at(element, &EMPTY, self.faults, Some(asked), &mut read);
+        }
         let elements = self.elements(name)?;
-        let read_all = elements.filter_map(|(path, value)| Fields::at(path, value, self.faults, &mut read));
+        let read_all =
+            elements.filter_map(|(path, value)| Fields::at(path, value, self.faults, None, &mut read));
         Some(read_all.collect())
     }
 
@@ -215,6 +260,7 @@ impl<'v, 'f> Fields<'v, 'f> {
         parse: impl Fn(&str) -> Result<T, E>,
     ) -> Option<Vec<T>> {
         let mut all = Vec::new();
+        self.ask(name, "a list of strings");
         for (path, value) in self.elements(name)? {
             let parsed = match value.as_str().map(&parse) {
                 None => Err(expected_found("a string", value)),
@@ -232,6 +278,7 @@ impl<'v, 'f> Fields<'v, 'f> {
 
     /// A map of strings. An entry that is not a string is a fault and left out.
     pub fn strings(&mut self, name: &'static str) -> Option<BTreeMap<String, String>> {
+        self.ask(name, "an object of strings");
         let entries = self.typed(name, "an object", Value::as_object)?;
         let path = join(&self.path, name);
         Some(texts(&path, entries, self.faults))
@@ -240,6 +287,7 @@ impl<'v, 'f> Fields<'v, 'f> {
     /// A list of maps of strings.
     pub fn string_maps(&mut self, name: &'static str) -> Option<Vec<BTreeMap<String, String>>> {
         let mut all = Vec::new();
+        self.ask(name, "a list of objects of strings");
         for (path, value) in self.elements(name)? {
             match value.as_object() {
                 Some(entries) => all.push(texts(&path, entries, self.faults)),
@@ -345,6 +393,35 @@ mod tests {
             }
         });
         assert_eq!(faults, ["unset: missing", "absent: missing"]);
+    }
+
+    #[test]
+    fn a_reader_says_which_fields_it_asks_for() {
+        let asked = Fields::asked(|fields| {
+            fields.required("spec", |spec| {
+                spec.one_of("word", &[("a", 1), ("b", 2)]);
+                spec.objects("list", |element| element.require("x"));
+                spec.strings("map");
+                spec.value("any");
+                spec.parsed("time", str::parse::<i64>);
+            });
+        });
+        let shown = asked.iter().map(|asked| {
+            let required = if asked.required { "!" } else { "" };
+            format!("{}{required} {}", asked.path, asked.expected)
+        });
+        assert_eq!(
+            shown.collect::<Vec<_>>(),
+            [
+                "spec! an object",
+                "spec.word one of a, b",
+                "spec.list a list of objects",
+                "spec.list[].x! ",
+                "spec.map an object of strings",
+                "spec.any ",
+                "spec.time a string",
+            ]
+        );
     }
 
     #[test]

@@ -172,7 +172,7 @@ pub fn decode<O: Object>(name: &str, value: &[u8]) -> Result<O, Malformed> {
         None => (None, name),
     };
     for part in owner.into_iter().chain([own]) {
-        part.parse::<Name>().map_err(|bad| Malformed::Key {
+        Name::check(part).map_err(|bad| Malformed::Key {
             key: name.to_owned(),
             bad,
         })?;

@@ -23,6 +23,12 @@ const AVAILABILITIES: &[(&str, Availability)] = &[
     ("drain", Availability::Drain),
 ];
 
+/// The condition of a node whose member of etcd has lost its data. It waits for an operator: `quorate replace`.
+pub const DATA_LOST: &str = "DataLost";
+
+/// The condition of a node whose sessions end one another: several agents run with its certificate.
+pub const DUPLICATE_AGENT: &str = "DuplicateAgent";
+
 /// The unset one has no word: it is as accepted.
 const MEMBERSHIPS: &[(&str, Membership)] = &[
     ("accepted", Membership::Accepted),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::document::{present, with_header};
+use super::document::{given, present, with_header};
 use super::fields::Fault;
 use super::{Malformed, message, time};
 use crate::etcd::Revision;
@@ -23,6 +23,8 @@ pub struct Replica {
     pub process: String,
     /// When it registered.
     pub registered_at: Option<jiff::Timestamp>,
+    /// The address of its status page; empty without one.
+    pub page: String,
 }
 
 /// Reads the registration of the replica `name`.
@@ -38,6 +40,7 @@ pub fn decode(name: &str, value: &[u8]) -> Result<Replica, Malformed> {
         version,
         process: stored.process,
         registered_at: time::from_proto(stored.registered_at.as_ref()),
+        page: stored.page,
     })
 }
 
@@ -49,6 +52,7 @@ pub fn to_document(replica: &Replica, mod_revision: Revision, leader: bool) -> V
         "process": replica.process,
         "leader": leader,
         "registeredAt": replica.registered_at.map(time::rfc3339),
+        "page": given(&replica.page),
     });
     let metadata = json!({"name": replica.name, "resourceVersion": mod_revision.to_string()});
     with_header(KIND, metadata, json!({"status": present(status)}))
@@ -79,6 +83,7 @@ mod tests {
                 seconds: 1_772_366_400,
                 nanos: 0,
             }),
+            page: "http://10.0.0.4:8080/".to_owned(),
         };
         let replica = decode("r1", &stored.encode_to_vec()).unwrap();
         assert_eq!(
@@ -87,7 +92,8 @@ mod tests {
                 "apiVersion": "quorate.dev/v1", "kind": "Replica",
                 "metadata": {"name": "r1", "resourceVersion": "9"},
                 "status": {
-                    "leader": true, "process": "abc", "registeredAt": "2026-03-01T12:00:00Z",
+                    "leader": true, "page": "http://10.0.0.4:8080/", "process": "abc",
+                    "registeredAt": "2026-03-01T12:00:00Z",
                     "release": "1.2.3", "version": "1.2.3",
                 },
             })

@@ -1,4 +1,6 @@
 //! The Secret kind: keys and values, of which only the keys are ever shown. No message of this module has a value in it.
+//!
+//! Values are read from documents as they are; a command encrypts them before it writes them, where the cluster has an encryption key.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,20 +14,68 @@ use super::change::{Appliable, Rejection};
 use super::document::document;
 use super::fields::Fields;
 use crate::etcd::Revision;
-use crate::proto::Secret;
+use crate::proto::{KubernetesSecret, SealedData, Secret};
+use crate::store::keys::Name;
+use crate::wipe::wipe;
 
-/// What a document says about a secret.
+/// What a document says about a secret: one of the two.
 #[derive(Default)]
 pub struct Manifest {
     data: Option<BTreeMap<String, Vec<u8>>>,
+    kubernetes: Option<KubernetesSecret>,
+}
+
+/// Nothing is left of the values that a document had.
+impl Drop for Manifest {
+    fn drop(&mut self) {
+        self.data.iter_mut().flat_map(BTreeMap::values_mut).for_each(wipe);
+    }
+}
+
+/// How a stored secret has its values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Form<'s> {
+    /// As they are.
+    Plain,
+    /// Encrypted.
+    Sealed(&'s SealedData),
+    /// Those of a Secret of Kubernetes.
+    Kubernetes(&'s KubernetesSecret),
+}
+
+/// How this secret has its values.
+pub fn form(secret: &Secret) -> Form<'_> {
+    match (&secret.sealed, &secret.kubernetes) {
+        // A release that knows only these has written them last.
+        _ if !secret.data.is_empty() => Form::Plain,
+        (Some(sealed), _) => Form::Sealed(sealed),
+        (None, Some(kubernetes)) => Form::Kubernetes(kubernetes),
+        (None, None) => Form::Plain,
+    }
+}
+
+/// The names of the values; none for those that Kubernetes has.
+pub fn names(secret: &Secret) -> Vec<&str> {
+    match form(secret) {
+        Form::Plain => secret.data.keys().map(String::as_str).collect(),
+        Form::Sealed(sealed) => sealed.names.iter().map(String::as_str).collect(),
+        Form::Kubernetes(_) => Vec::new(),
+    }
 }
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Secret")
             .field("metadata", &self.metadata)
-            .field("keys", &self.data.keys())
+            .field("keys", &names(self))
             .finish_non_exhaustive()
+    }
+}
+
+/// Wherever it was read, nothing is left of the values.
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.data.values_mut().for_each(wipe);
     }
 }
 
@@ -43,13 +93,29 @@ impl Appliable for Secret {
             decoded.map(|ByteString(bytes)| bytes).map_err(|_| message)
         });
         let plain = read_values(document, "stringData", |text| Ok(text.as_bytes().to_vec()));
+        let kubernetes = document.object("kubernetes", |reference| {
+            reference.require("namespace");
+            reference.require("name");
+            let mut name_in = |field| reference.parsed(field, str::parse::<Name>);
+            let (namespace, name) = (name_in("namespace"), name_in("name"));
+            let text = |name: Option<Name>| name.map(|name| name.to_string()).unwrap_or_default();
+            KubernetesSecret {
+                namespace: text(namespace),
+                name: text(name),
+            }
+        });
         // What `get -o yaml` prints in the place of the values.
         document.distinct("keys", |text| Ok::<_, String>(text.to_owned()));
+        document.string("encryptionKey");
+        if kubernetes.is_some() && (encoded.is_some() || plain.is_some()) {
+            document.fault("kubernetes", "the values are either here or in Kubernetes");
+        }
         let data = match (encoded, plain) {
+            (None, None) if kubernetes.is_some() => None,
             (None, None) => {
                 document.fault(
                     "stringData",
-                    "missing: one of stringData and data is needed (what `get` prints has no values in it)",
+                    "missing: one of stringData, data and kubernetes is needed (what `get` prints has no values in it)",
                 );
                 None
             }
@@ -60,23 +126,29 @@ impl Appliable for Secret {
                 Some(data)
             }
         };
-        Manifest { data }
+        Manifest { data, kubernetes }
     }
 
     fn create(_name: &str, manifest: &Manifest) -> Result<Self, Rejection> {
         Ok(Self {
             metadata: None,
             data: manifest.data.clone().unwrap_or_default(),
+            sealed: None,
+            kubernetes: manifest.kubernetes.clone(),
         })
     }
 
     fn update(&mut self, _name: &str, manifest: &Manifest) -> Result<(), Rejection> {
+        self.data.values_mut().for_each(wipe);
         self.data = manifest.data.clone().unwrap_or_default();
+        // Encrypted values cannot be compared with those of a document: they are written again.
+        self.sealed = None;
+        self.kubernetes = manifest.kubernetes.clone();
         Ok(())
     }
 
     fn same_spec(&self, other: &Self) -> bool {
-        self.data == other.data
+        self.data == other.data && self.sealed == other.sealed && self.kubernetes == other.kubernetes
     }
 }
 
@@ -111,8 +183,13 @@ fn read_values(
 
 /// The document of a secret: the keys in the place of the values.
 pub fn to_document(secret: &Secret, mod_revision: Revision) -> Value {
-    let keys: Vec<&String> = secret.data.keys().collect();
-    let parts = json!({"keys": keys});
+    let parts = match form(secret) {
+        Form::Plain => json!({"keys": names(secret)}),
+        Form::Sealed(sealed) => json!({"keys": names(secret), "encryptionKey": sealed.key_id}),
+        Form::Kubernetes(KubernetesSecret { namespace, name }) => {
+            json!({"kubernetes": {"namespace": namespace, "name": name}})
+        }
+    };
     document(Secret::KIND, secret.metadata.as_ref(), mod_revision, parts)
 }
 
@@ -171,6 +248,49 @@ mod tests {
             assert!(!error.contains(SENTINEL) && !error.contains("8675309"), "{error}");
             assert!(error.contains("ata"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_secret_of_kubernetes_is_named_in_place_of_values_and_its_document_can_be_applied() {
+        let reference = json!({"kubernetes": {"namespace": "storage", "name": "backend"}});
+        let secret = apply(reference.clone()).unwrap();
+        assert!(matches!(form(&secret), Form::Kubernetes(named) if named.name == "backend"));
+        let shown = to_document(&secret, Revision(3));
+        assert_eq!(shown["kubernetes"], reference["kubernetes"]);
+        for (bad, expected) in [
+            (
+                json!({"kubernetes": {"name": "a"}}),
+                "kubernetes.namespace: missing",
+            ),
+            (
+                json!({"kubernetes": {"namespace": "A b", "name": "a"}}),
+                "kubernetes.namespace: ",
+            ),
+            (
+                json!({"kubernetes": {"namespace": "a", "name": "a"}, "stringData": {"token": SENTINEL}}),
+                "kubernetes: the values are either here",
+            ),
+        ] {
+            let error = apply(bad).unwrap_err();
+            assert!(error.contains(expected) && !error.contains(SENTINEL), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_encrypted_secret_shows_its_keys_and_the_key_that_opens_it() {
+        let mut secret = apply(json!({"stringData": {"token": SENTINEL}})).unwrap();
+        secret.data.clear();
+        secret.sealed = Some(SealedData {
+            key_id: "0011223344556677".to_owned(),
+            names: vec!["token".to_owned()],
+            ..SealedData::default()
+        });
+        let shown = to_document(&secret, Revision(3));
+        assert_eq!(shown["keys"], json!(["token"]));
+        assert_eq!(shown["encryptionKey"], "0011223344556677");
+        // What an older release writes beside it is newer.
+        secret.data.insert("token".to_owned(), b"x".to_vec());
+        assert_eq!(form(&secret), Form::Plain);
     }
 
     #[test]

@@ -55,26 +55,42 @@ fn parse_yaml(text: &str) -> Result<Vec<Value>, Unreadable> {
         strict_booleans: true,
         // The message has line and column; a multi-line excerpt does not fit into a list of faults.
         with_snippet: false,
-        // A text is in memory already, so it may hold as many documents and values as `get` prints. What stays limited is
-        // what a short text can make of itself: nesting and aliases.
-        budget: serde_saphyr::budget! {
-            max_documents: usize::MAX,
-            max_events: usize::MAX,
-            max_nodes: usize::MAX,
-            max_total_scalar_bytes: usize::MAX,
-            max_depth: DEEPEST,
-        },
+        budget: limits(),
     };
     let documents: Vec<Strict> = serde_saphyr::from_multiple_with_options(text, options)
-        .map_err(|error| Unreadable::Yaml(in_our_words(&error)))?;
+        .map_err(|error| Unreadable::Yaml(with_place(&error)))?;
     Ok(documents.into_iter().map(|Strict(value)| value).collect())
 }
 
-/// The parser's error for the author of the text. Some of the parser's own words are for its caller.
-fn in_our_words(error: &serde_saphyr::Error) -> String {
+/// The limits of a YAML text. It is in memory already, so it may hold as many documents and values as `get` prints. What stays
+/// limited is what a short text can make of itself: nesting and aliases.
+pub fn limits() -> Option<serde_saphyr::Budget> {
+    serde_saphyr::budget! {
+        max_documents: usize::MAX,
+        max_events: usize::MAX,
+        max_nodes: usize::MAX,
+        max_total_scalar_bytes: usize::MAX,
+        max_depth: DEEPEST,
+    }
+}
+
+/// The parser's error for the author of the text, with its place.
+fn with_place(error: &serde_saphyr::Error) -> String {
+    let Some(words) = in_our_words(error) else {
+        return error.to_string();
+    };
+    match error.location() {
+        Some(at) => format!("{words} at line {}, column {}", at.line(), at.column()),
+        None => words,
+    }
+}
+
+/// What the parser found, in words for the author of the text and without its place. `None` where the parser's own words serve: some of
+/// those are for its caller.
+pub fn in_our_words(error: &serde_saphyr::Error) -> Option<String> {
     use serde_saphyr::Error;
     use serde_saphyr::budget::BudgetBreach;
-    let words = match error {
+    Some(match error {
         Error::Budget {
             breach: BudgetBreach::Depth { .. },
             ..
@@ -84,12 +100,8 @@ fn in_our_words(error: &serde_saphyr::Error) -> String {
         | Error::AliasExpansionLimitExceeded { .. }
         | Error::AliasReplayStackDepthExceeded { .. } => "more aliases (*name) than are read".to_owned(),
         Error::DuplicateMappingKey { key: Some(key), .. } => format!("key \"{key}\" occurs twice"),
-        other => return other.to_string(),
-    };
-    match error.location() {
-        Some(at) => format!("{words} at line {}, column {}", at.line(), at.column()),
-        None => words,
-    }
+        _ => return None,
+    })
 }
 
 /// One document as YAML, with a newline at its end.

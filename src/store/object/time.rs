@@ -62,6 +62,14 @@ pub fn since(then: Timestamp, now: Timestamp) -> String {
     format!("{} ({} ago)", rfc3339(then), age(then, now))
 }
 
+/// `2026-03-01T12:00:00Z (in 3d4h)`, or `… (3d4h ago)` once it is over.
+pub fn until(then: Timestamp, now: Timestamp) -> String {
+    match then > now {
+        true => format!("{} (in {})", rfc3339(then), age(now, then)),
+        false => since(then, now),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,6 +98,18 @@ mod tests {
             let now = Timestamp::from_second(1_700_000_000 + seconds).unwrap();
             assert_eq!(age(then, now), expected, "{seconds}");
         }
+    }
+
+    #[test]
+    fn a_time_to_come_is_shown_with_what_is_left_and_one_that_is_over_with_its_age() {
+        let then: Timestamp = "2026-03-01T12:00:00Z".parse().unwrap();
+        let hours = jiff::SignedDuration::from_hours;
+        assert_eq!(
+            until(then, then - hours(24 * 89)),
+            "2026-03-01T12:00:00Z (in 89d)"
+        );
+        assert_eq!(until(then, then), "2026-03-01T12:00:00Z (0s ago)");
+        assert_eq!(until(then, then + hours(5)), "2026-03-01T12:00:00Z (5h ago)");
     }
 
     #[test]

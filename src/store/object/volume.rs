@@ -1,7 +1,5 @@
 //! The Volume kind: its documents, and which of its fields may change.
 
-use std::collections::BTreeMap;
-
 use prost::Message;
 use serde_json::Value;
 
@@ -18,11 +16,15 @@ use crate::proto::{
 };
 use crate::store::keys::Name;
 
+mod place;
 mod quantity;
+mod secrets;
 mod show;
 mod update;
 
+pub use place::{is_reachable_from, place_text, places_text};
 pub use quantity::{format_bytes, parse_bytes};
+pub use secrets::{gets, is_for_node};
 pub use show::to_document;
 
 const AVAILABILITIES: &[(&str, Availability)] = &[
@@ -77,30 +79,6 @@ pub fn capacity(volume: &Volume) -> Capacity {
 /// The least capacity asked for.
 pub fn required_bytes(volume: &Volume) -> i64 {
     capacity(volume).required
-}
-
-/// Whether a node in this place can reach the volume. A node that reports no place, and a volume whose plugin names none, say
-/// nothing against it.
-pub fn is_reachable_from(volume: &Volume, place: &BTreeMap<String, String>) -> bool {
-    let places = volume.status.as_ref().map_or(&[][..], |status| &status.topology);
-    let contains = |wanted: &Topology| {
-        let mut segments = wanted.segments.iter();
-        segments.all(|(key, value)| place.get(key) == Some(value))
-    };
-    place.is_empty() || places.is_empty() || places.iter().any(contains)
-}
-
-/// The places that can reach the volume, as `zone=a or zone=b`.
-pub fn places_text(volume: &Volume) -> String {
-    let places = volume.status.as_ref().map_or(&[][..], |status| &status.topology);
-    let texts = places.iter().map(|place| place_text(&place.segments));
-    texts.collect::<Vec<_>>().join(" or ")
-}
-
-/// A place, as `zone=a,rack=1`.
-pub fn place_text(place: &BTreeMap<String, String>) -> String {
-    let segments = place.iter().map(|(key, value)| format!("{key}={value}"));
-    segments.collect::<Vec<_>>().join(",")
 }
 
 /// The condition of a volume that is larger than what its nodes see of it.
@@ -218,7 +196,7 @@ impl Appliable for Volume {
             driver: spec.required("driver", read_driver),
             access_mode: spec.required("accessMode", read_access_mode),
             capacity: spec.object("capacity", read_capacity),
-            secrets: read_secrets(spec),
+            secrets: secrets::read(spec),
             topology: spec.object("topology", |topology| TopologyRequirement {
                 requisite: read_topologies(topology, "requisite"),
                 preferred: read_topologies(topology, "preferred"),
@@ -250,17 +228,23 @@ impl Appliable for Volume {
     }
 
     fn create(_name: &str, manifest: &Manifest) -> Result<Self, Rejection> {
-        Ok(Self {
-            metadata: None,
-            spec: Some(spec_of(manifest)),
-            status: Some(VolumeStatus::default()),
-        })
+        // Not of a document that is applied again: a topology cannot be changed any more.
+        let faults = manifest.topology.as_ref().map(place::preferred_elsewhere);
+        match faults.filter(|faults| !faults.is_empty()) {
+            Some(faults) => Err(Rejection::Faulty(faults)),
+            None => Ok(Self {
+                metadata: None,
+                spec: Some(spec_of(manifest)),
+                status: Some(VolumeStatus::default()),
+            }),
+        }
     }
 
     fn update(&mut self, name: &str, manifest: &Manifest) -> Result<(), Rejection> {
         let stored = self.spec.clone().unwrap_or_default();
         let given = spec_of(manifest);
-        let changed = update::changed_for_good(&stored, &given);
+        let status = self.status.clone().unwrap_or_default();
+        let changed = update::changed_for_good(&stored, &status, &given);
         let mut faults = update::left_out(name, &stored, manifest);
         if changed.is_empty() && faults.is_empty() {
             self.spec = Some(given);
@@ -365,28 +349,6 @@ fn read_capacity(capacity: &mut Fields<'_, '_>) -> Capacity {
         capacity.fault("limit", "less than what is required");
     }
     read
-}
-
-fn read_secrets(spec: &mut Fields<'_, '_>) -> Option<Vec<VolumeSecret>> {
-    let mut keys: Vec<String> = Vec::new();
-    spec.objects("secrets", |entry| {
-        let key = entry.string("key").unwrap_or_default().to_owned();
-        let secret = entry.parsed("secret", str::parse::<Name>);
-        for name in ["key", "secret"] {
-            entry.require(name);
-        }
-        if key.is_empty() && entry.value("key").is_some_and(Value::is_string) {
-            entry.fault("key", "must not be empty");
-        }
-        if keys.contains(&key) {
-            entry.fault("key", format!("{key} occurs twice"));
-        }
-        keys.push(key.clone());
-        VolumeSecret {
-            key,
-            secret: secret.map(|name| name.to_string()).unwrap_or_default(),
-        }
-    })
 }
 
 fn read_topologies(fields: &mut Fields<'_, '_>, name: &'static str) -> Vec<Topology> {

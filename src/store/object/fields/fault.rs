@@ -29,8 +29,7 @@ impl Fault {
     /// # Errors
     /// The fault that it is none.
     pub fn check_name(path: impl Into<String>, text: &str) -> Result<(), Self> {
-        let name = text.parse::<Name>();
-        name.map(drop).map_err(|bad| Self::new(path, bad.to_string()))
+        Name::check(text).map_err(|bad| Self::new(path, bad.to_string()))
     }
 }
 

@@ -309,6 +309,7 @@ fn the_session_of_an_earlier_node_of_the_same_name_makes_no_node_ready() {
     let session = NodeSession {
         node_uid: UID.to_owned(),
         session_id: "s".to_owned(),
+        ..NodeSession::default()
     };
     let alive = session.encode_to_vec();
     assert!(makes_ready(&alive, UID));

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{AVAILABILITIES, RECLAIM_POLICIES, SCOPES, SHARINGS, format_bytes};
+use super::{AVAILABILITIES, RECLAIM_POLICIES, SCOPES, SHARINGS, format_bytes, secrets};
 use crate::etcd::Revision;
 use crate::proto::access_mode::{Block, Kind};
 use crate::proto::{AccessMode, Topology, Volume};
@@ -15,10 +15,8 @@ use crate::store::object::{Object, condition, time};
 pub fn to_document(volume: &Volume, mod_revision: Revision) -> Value {
     let spec = volume.spec.clone().unwrap_or_default();
     let driver = spec.driver.clone().unwrap_or_default();
-    let secrets = spec.secrets.iter();
-    let secrets: Vec<Value> = secrets
-        .map(|entry| json!({"key": entry.key, "secret": entry.secret}))
-        .collect();
+    let entries = spec.secrets.iter();
+    let secrets: Vec<Value> = entries.map(secrets::document).collect();
     let bytes = |bytes: i64| given(&bytes).map(|_| format_bytes(bytes));
     let shown = json!({
         "driver": present(json!({"name": driver.name, "options": given(&driver.options)})),

@@ -3,11 +3,11 @@
 use super::{AVAILABILITIES, Manifest, RECLAIM_POLICIES, format_bytes, word};
 use crate::proto::access_mode::Kind;
 use crate::proto::volume_spec::{Availability, ReclaimPolicy};
-use crate::proto::{Capacity, VolumeSpec};
+use crate::proto::{Capacity, VolumeSpec, VolumeStatus};
 use crate::store::object::fields::Fault;
 
-/// The fields that differ and must not.
-pub(super) fn changed_for_good(stored: &VolumeSpec, given: &VolumeSpec) -> Vec<Fault> {
+/// The fields that differ and must not. `status` is that of the stored volume.
+pub(super) fn changed_for_good(stored: &VolumeSpec, status: &VolumeStatus, given: &VolumeSpec) -> Vec<Fault> {
     let mut changed = Vec::new();
     let mut compare = |path: &str, same: bool| {
         if !same {
@@ -31,32 +31,44 @@ pub(super) fn changed_for_good(stored: &VolumeSpec, given: &VolumeSpec) -> Vec<F
     compare("spec.topology", stored.topology == given.topology);
     compare("spec.source", stored.source == given.source);
     compare("spec.group", stored.group == given.group);
-    let capacity = |spec: &VolumeSpec| spec.capacity.unwrap_or_default();
-    let (before, after) = (capacity(stored), capacity(given));
     // A capacity that is left out has a fault of its own.
     if given.capacity.is_some() || stored.capacity.is_none() {
-        if after.required < before.required {
-            let text = format!(
-                "less than {}: a volume can only grow",
-                format_bytes(before.required)
-            );
-            changed.push(Fault::new("spec.capacity.required", text));
-        }
-        let limit = |capacity: Capacity| {
-            if capacity.limit == 0 {
-                i64::MAX
-            } else {
-                capacity.limit
-            }
+        changed.extend(changed_capacity(stored, status, given));
+    }
+    changed
+}
+
+/// What is wrong with another capacity. The volume never shrinks. What was asked for and not made may be taken back, down to what the
+/// volume has: a plugin may refuse it for good.
+fn changed_capacity(stored: &VolumeSpec, status: &VolumeStatus, given: &VolumeSpec) -> Vec<Fault> {
+    let capacity = |spec: &VolumeSpec| spec.capacity.unwrap_or_default();
+    let (before, after) = (capacity(stored), capacity(given));
+    let limit = |capacity: Capacity| match capacity.limit {
+        0 => i64::MAX,
+        limit => limit,
+    };
+    // Nothing is known yet of a volume without an id.
+    let is_there = !status.volume_id.is_empty();
+    let made = status.capacity_bytes.max(status.fulfilled_bytes);
+    let (least, least_limit) = match is_there {
+        true => (
+            before.required.min(status.fulfilled_bytes),
+            limit(before).min(made),
+        ),
+        false => (before.required, limit(before)),
+    };
+    let mut changed = Vec::new();
+    if after.required < least {
+        let text = format!("less than {}: a volume can only grow", format_bytes(least));
+        changed.push(Fault::new("spec.capacity.required", text));
+    }
+    if limit(after) < least_limit {
+        let than = match least_limit {
+            i64::MAX => "no limit".to_owned(),
+            bytes => format_bytes(bytes),
         };
-        if limit(after) < limit(before) {
-            let than = match before.limit {
-                0 => "no limit".to_owned(),
-                bytes => format_bytes(bytes),
-            };
-            let text = format!("less than {than}: a limit can only grow");
-            changed.push(Fault::new("spec.capacity.limit", text));
-        }
+        let text = format!("less than {than}: a limit can only grow");
+        changed.push(Fault::new("spec.capacity.limit", text));
     }
     changed
 }
