@@ -25,20 +25,26 @@ use crate::identity::controller::{self as identity, Certifier};
 use crate::kube::events::Events;
 use crate::retry::Delays;
 use crate::roles::controller::{self as roles, RoleController};
+use crate::secrets::{Keeper, Reader};
+use crate::span;
 use crate::store::{Name, Store};
-use crate::term::{self, NodeWrites, Notices};
+use crate::term::{self, LeaderNotices, NodeWrites, Notices};
 use crate::volumes::controller::{self as volumes, VolumeController};
 
 mod eligibility;
+mod log_levels;
 mod newer;
 mod rights;
 mod status;
+mod summaries;
 mod trial;
 
 use eligibility::Eligibility;
+pub use log_levels::{Level, LogLevels, NoLevel, is_module, read as read_log_level};
 pub use rights::INTERVAL as RIGHTS_INTERVAL;
 use rights::Rights;
 pub use status::ReplicaStatus;
+pub use summaries::Summaries;
 pub use trial::first_trial;
 
 /// How long all parts together may take to end after a stop. What is left then ends with the process.
@@ -65,6 +71,10 @@ pub struct Settings {
     pub volumes: volumes::Times,
     /// How nodes get certificates; `None` if they get none.
     pub certificates: Option<identity::Settings>,
+    /// The keys of Secrets, and where Kubernetes has their values.
+    pub secrets: Reader,
+    /// The address of its status page, which it registers; `None` without one.
+    pub page: Option<String>,
 }
 
 /// A part of the replica ended, which none should before the stop.
@@ -95,8 +105,15 @@ where
 {
     let (registering, registered) = watch::channel(None);
     let (publishing, releases) = watch::channel(None);
+    let notices = LeaderNotices::default();
+    // Another run with the same status is on the same connection.
+    let _ = status.etcd.set(store.etcd.clone());
     let control = match control {
-        Some(port) => port.serve(store.clone(), stop.clone()).boxed(),
+        Some(port) => {
+            let (nodes, secrets) = (status.summaries.nodes.clone(), settings.secrets.clone());
+            port.serve(store.clone(), secrets, notices.clone(), nodes, stop.clone())
+                .boxed()
+        }
         None => stop.clone().cancelled_owned().boxed(),
     };
     let replica = Arc::new(Replica {
@@ -104,6 +121,7 @@ where
         settings,
         resources,
         events,
+        notices,
         status,
         registered,
         releases,
@@ -119,6 +137,7 @@ where
         ("watch-leader", part().watch_leader().boxed()),
         ("watch-newer", part().watch_newer().boxed()),
         ("readiness", part().keep_readiness().boxed()),
+        ("log-levels", part().follow_log_levels().boxed()),
         ("control", control),
         ("campaign", part().campaign().boxed()),
     ];
@@ -158,6 +177,8 @@ struct Replica<M> {
     settings: Settings,
     resources: Option<M>,
     events: Option<MakeEvents>,
+    /// Of the control port, which outlives terms.
+    notices: LeaderNotices,
     status: ReplicaStatus,
     /// The registration of this process, while it stands.
     registered: watch::Receiver<Option<Registered>>,
@@ -202,13 +223,16 @@ where
             version: self.settings.bundle.version.clone(),
             process: uuid::Uuid::new_v4().to_string(),
             ttl: self.settings.lease_ttl,
+            page: self.settings.page.clone().unwrap_or_default(),
         };
         let pulse = &self.status.pulse;
         keep_registered(&self.store, &registrant, pulse, &registered, self.stop.clone()).await;
     }
 
     async fn watch_nodes(self: Arc<Self>, releases: watch::Sender<Option<Releases>>) {
-        watch_nodes(&self.store, &self.settings.bundle, releases, self.stop.clone()).await;
+        let summaries = &self.status.summaries.releases;
+        let bundle = &self.settings.bundle;
+        watch_nodes(&self.store, bundle, releases, summaries, self.stop.clone()).await;
     }
 
     /// Follows who leads.
@@ -217,7 +241,7 @@ where
         let leader = &self.status.leader;
         tokio::select! {
             () = self.stop.cancelled() => {}
-            () = observe(&self.store.etcd, &election, |name| { leader.send_replace(name); }) => {}
+            () = observe(&self.store.etcd, &election, |found| { leader.send_replace(found); }) => {}
         }
     }
 
@@ -226,6 +250,14 @@ where
         tokio::select! {
             () = self.stop.cancelled() => {}
             () = newer::follow(&self.store, self.releases.clone(), self.settings.trial, &self.status.newer) => {}
+        }
+    }
+
+    /// Follows which levels of the log operators have set.
+    async fn follow_log_levels(self: Arc<Self>) {
+        tokio::select! {
+            () = self.stop.cancelled() => {}
+            () = log_levels::follow(&self.store, &self.status.log_levels) => {}
         }
     }
 
@@ -308,13 +340,16 @@ where
 
     /// Starts the tasks of a term.
     fn start_term(&self, fence: &Fence, tasks: &mut JoinSet<()>) {
+        let term = fence.term().0;
         let mut notices = Notices::default();
         if let Some(events) = &self.events {
             let publishing;
             (notices, publishing) = Notices::publishing(events(), fence.clone());
-            tasks.spawn(publishing);
+            tasks.spawn(span::in_term(term, publishing));
         }
+        self.notices.term_began(notices.clone());
         let node_writes = NodeWrites::default();
+        let summaries = &self.status.summaries;
         // Without Kubernetes there is nothing for the gate to hold back.
         if let Some(resources) = &self.resources {
             let controller = GateController {
@@ -326,30 +361,42 @@ where
                 node_writes: node_writes.clone(),
                 resources: resources(notices.clone()),
                 times: self.settings.times,
+                summaries: summaries.gate.clone(),
             };
-            tasks.spawn(controller.run());
+            tasks.spawn(span::in_term(term, controller.run()));
         }
         let deallocator = Deallocator {
             store: self.store.clone(),
             fence: fence.clone(),
             notices: notices.clone(),
+            summaries: summaries.deletions.clone(),
         };
-        tasks.spawn(deallocator.run());
+        tasks.spawn(span::in_term(term, deallocator.run()));
         let roles = RoleController {
             store: self.store.clone(),
             fence: fence.clone(),
             notices: notices.clone(),
             node_writes,
             settings: self.settings.roles,
+            summaries: summaries.roles.clone(),
         };
-        tasks.spawn(roles.run());
+        tasks.spawn(span::in_term(term, roles.run()));
         let volumes = VolumeController {
             store: self.store.clone(),
             fence: fence.clone(),
             times: self.settings.volumes,
+            secrets: self.settings.secrets.clone(),
+            notices: notices.clone(),
+            summaries: summaries.volumes.clone(),
+        };
+        tasks.spawn(span::in_term(term, volumes.run()));
+        let secrets = Keeper {
+            store: self.store.clone(),
+            fence: fence.clone(),
+            keyring: Arc::clone(&self.settings.secrets.keyring),
             notices: notices.clone(),
         };
-        tasks.spawn(volumes.run());
+        tasks.spawn(span::in_term(term, secrets.run()));
         if let Some(settings) = &self.settings.certificates {
             let certifier = Certifier {
                 store: self.store.clone(),
@@ -357,7 +404,7 @@ where
                 notices,
                 settings: settings.clone(),
             };
-            tasks.spawn(certifier.run());
+            tasks.spawn(span::in_term(term, certifier.run()));
         }
         // Ends the term, as the end of any of its tasks does.
         let rights = self.rights();

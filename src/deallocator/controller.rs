@@ -7,12 +7,15 @@ use tracing::{debug, info, warn};
 use super::act::{Outcome, act};
 use super::index::{Index, Item};
 use super::plan::{Action, Summary, plan};
+use super::summary::{DeletionsSummary, deletions};
 use crate::etcd::{Fence, Stop};
 use crate::failpoint;
 use crate::kube::events::{Notice, Severity};
 use crate::metrics::{Kind, Metrics};
+use crate::span;
 use crate::store::writer::{Writer, writer};
 use crate::store::{Follower, Store, Update};
+use crate::summary::{Latest, Summarizer};
 use crate::term::{Acts, Notices, TermGauges, TermOver};
 
 /// Actions under way at once: enough for eight full transactions, so that the writer always has the next one ready.
@@ -29,6 +32,8 @@ pub struct Deallocator {
     pub fence: Fence,
     /// Where deletions and hindrances are reported.
     pub notices: Notices,
+    /// Gets what is marked, for people.
+    pub summaries: Latest<DeletionsSummary>,
 }
 
 impl Deallocator {
@@ -40,6 +45,7 @@ impl Deallocator {
             acts: Acts::default(),
             gauges: Gauges::new(self.store.etcd.metrics()),
             unreadable_reported: 0,
+            summarizer: Summarizer::new(&self.summaries),
             writer,
             deallocator: &self,
         };
@@ -59,6 +65,7 @@ struct TermState<'d> {
     gauges: Gauges,
     /// How many unreadable services were reported last.
     unreadable_reported: usize,
+    summarizer: Summarizer<DeletionsSummary>,
 }
 
 type Ended = (Action, Outcome);
@@ -71,6 +78,7 @@ impl<'d> TermState<'d> {
         gauge.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         loop {
             self.begin();
+            let is_complete = self.index.synced().is_complete();
             tokio::select! {
                 update = follower.next() => self.take_in(update),
                 ended = self.acts.next(|item| self.index.is_due(item)) => {
@@ -79,6 +87,9 @@ impl<'d> TermState<'d> {
                     }
                 }
                 _ = gauge.tick() => self.gauges.set_age(&self.index),
+                () = self.summarizer.due(), if is_complete => {
+                    self.summarizer.publish(|| deletions(&self.index));
+                }
             }
             self.gauges.set_pending(&self.index);
         }
@@ -96,8 +107,10 @@ impl<'d> TermState<'d> {
         }
         for action in actions {
             let (store, writer) = (&self.deallocator.store, self.writer.clone());
-            self.acts.begin(action.item(), async move {
-                let outcome = act(store, &writer, &action).await;
+            let (item, does) = (action.item(), action.word());
+            let step = span::step("deallocator", does, &item);
+            self.acts.begin(item, async move {
+                let outcome = span::within(step, act(store, &writer, &action), Stop::outcome).await;
                 (action, outcome)
             });
         }
@@ -106,6 +119,7 @@ impl<'d> TermState<'d> {
     fn take_in(&mut self, update: Update) {
         let was_complete = self.index.synced().is_complete();
         self.index.take_in(update);
+        self.summarizer.note_change();
         if self.index.synced().is_complete() && !was_complete {
             failpoint::abort_at("deallocator.listed");
             debug!(revision = %self.index.synced().revision(), "listed all services, networks, tasks and nodes");

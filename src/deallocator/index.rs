@@ -1,9 +1,11 @@
 //! Services, networks, tasks and nodes as they were at one revision, and what can be deleted or orphaned then. Pure.
 
 mod entries;
+mod marked;
 mod read;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 
 use entries::{
@@ -39,6 +41,16 @@ pub enum Item {
     Network(Name),
     /// A task to orphan.
     Task(TaskId),
+}
+
+impl fmt::Display for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Service(name) => write!(f, "service/{name}"),
+            Self::Network(name) => write!(f, "network/{name}"),
+            Self::Task(TaskId { service, name }) => write!(f, "task/{service}/{name}"),
+        }
+    }
 }
 
 /// What identifies a task.

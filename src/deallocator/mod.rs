@@ -14,3 +14,4 @@ pub mod act;
 pub mod controller;
 pub mod index;
 pub mod plan;
+pub mod summary;

@@ -34,6 +34,14 @@ pub enum Action {
 }
 
 impl Action {
+    /// What it does, in a word.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::DeleteService { .. } | Self::DeleteNetwork { .. } => "delete",
+            Self::Orphan(_) => "orphan",
+        }
+    }
+
     /// The object that the action is for.
     pub fn item(&self) -> Item {
         match self {

@@ -9,12 +9,14 @@ use tracing::{info, warn};
 use super::plan::{self, BundleVersions, Plan};
 use super::releases::Releases;
 use super::restriction::{Blocked, Restriction};
-use super::status::Status;
+use super::status::{Status, StatusJson};
 use super::status_key::StatusKey;
 use crate::etcd::{Fence, Stop, Txn};
 use crate::failpoint;
 use crate::retry::Delays;
+use crate::span;
 use crate::store::Store;
+use crate::summary::Latest;
 use crate::term::NodeWrites;
 
 /// Keeps the resources in place. The gate calls it only while it allows reconciling, inside the fence's window.
@@ -86,18 +88,22 @@ pub struct GateController<R> {
     pub resources: R,
     /// The waits.
     pub times: Times,
+    /// Gets what `status.json` says.
+    pub summaries: Latest<StatusJson>,
 }
 
 impl<R: Reconcile> GateController<R> {
     /// Holds the gate until leadership is lost. Plans again whenever the status is not what the plan was made from.
     pub async fn run(mut self) {
+        let _ends = self.summaries.ends();
         let settled = Instant::now() + self.times.settle;
         let mut preceded = None;
         let mut status_json = None;
         let mut delays = Delays::new(REPLAN_DELAY / 10, REPLAN_DELAY);
         loop {
             let began = Instant::now();
-            match StatusKey::read(&self.store, &self.fence, &self.node, status_json.take()).await {
+            let known = status_json.take();
+            match StatusKey::read(&self.store, &self.fence, &self.node, &self.summaries, known).await {
                 Ok(mut key) => {
                     let Err(stop) = self.carry_out_plan(&mut key, settled, &mut preceded).await;
                     match stop {
@@ -196,8 +202,9 @@ impl<R: Reconcile> GateController<R> {
             node_writes: &self.node_writes,
             blocked,
         };
+        let step = span::step("gate", "restrict the status", "status");
         tokio::select! {
-            restricted = restriction.write() => restricted,
+            restricted = span::within(step, restriction.write(), Stop::outcome) => restricted,
             // Never: the messages end with the restriction.
             () = announcing => Err(Stop::Stale),
         }
@@ -272,8 +279,13 @@ impl<R: Reconcile> GateController<R> {
 
     /// Makes one pass; a change of the status by others cuts it short.
     async fn pass(&mut self, key: &mut StatusKey) -> Result<Result<(), PassFailed>, Stop> {
+        let outcome = |passed: &Result<(), PassFailed>| match passed {
+            Ok(()) => "OK",
+            Err(failed) => failed.reason,
+        };
+        let pass = span::within(span::pass("resources"), self.resources.pass(&self.fence), outcome);
         tokio::select! {
-            passed = self.resources.pass(&self.fence) => Ok(passed),
+            passed = pass => Ok(passed),
             () = key.changed_by_others() => Err(Stop::Stale),
         }
     }

@@ -5,6 +5,8 @@
 
 #[cfg(feature = "controller")]
 pub mod controller;
+#[cfg(test)]
+mod model;
 #[cfg(feature = "controller")]
 pub mod overview;
 pub mod plan;
@@ -18,6 +20,8 @@ mod restriction;
 pub mod status;
 #[cfg(feature = "controller")]
 mod status_key;
+#[cfg(feature = "controller")]
+pub mod summary;
 mod wait_ready;
 #[cfg(feature = "controller")]
 pub mod watch_nodes;

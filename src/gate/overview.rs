@@ -1,7 +1,8 @@
 //! The state of the controller at a glance, as `quorate status` and `quorate dev` show it. No decision reads it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
+use jiff::{SignedDuration, Timestamp};
 use prost::Message as _;
 use serde::Deserialize;
 
@@ -9,11 +10,12 @@ use super::status::{Degraded, Status, StatusError};
 use crate::etcd::Error;
 use crate::etcd::election::{Candidate, candidates};
 use crate::etcd::members::Alarm;
-use crate::proto::{Applied, Node, Pause, Registration};
+use crate::proto::{Applied, Node, NodeCertificate, Pause, Registration, Role};
 use crate::release::Version;
 use crate::store::Store;
-use crate::store::keys::NodeKey;
+use crate::store::keys::{KeySpace, NodeKey};
 use crate::store::object::node::makes_ready;
+use crate::store::object::time;
 
 /// The state of the controller in etcd. Its parts are read one after the other, not at one revision.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,11 +38,18 @@ pub struct Overview {
     pub alarms: Option<Vec<Alarm>>,
     /// The registered replicas by name, each with its version; `None` if its record cannot be parsed.
     pub replicas: Vec<(String, Option<Version>)>,
+    /// The addresses of the status pages of those that have one, by the name of the replica.
+    pub pages: BTreeMap<String, String>,
     /// How many nodes there are.
     pub nodes: usize,
     /// How many of them are ready.
     pub ready_nodes: usize,
+    /// When the certificates of managers' members of etcd end, by the names of the nodes: of those that end within ten days.
+    pub members_ending: Vec<(String, Timestamp)>,
 }
+
+/// A certificate of a member is shown this long before it ends. One of 30 days is replaced before 12 of them are over.
+const ENDING: SignedDuration = SignedDuration::from_hours(10 * 24);
 
 /// The one part of `status.json` that is stored nowhere else.
 #[derive(Deserialize)]
@@ -73,16 +82,24 @@ impl Overview {
             .iter()
             .filter_map(|kv| Some((keys.parse_alive(&kv.key)?, &*kv.value)))
             .collect();
-        let (mut replicas, mut nodes, mut ready_nodes) = (Vec::new(), 0, 0);
-        let mut pages = etcd.pages(keys.nodes());
-        while let Some(page) = pages.next().await? {
-            for kv in &page {
+        let ends = ends_of_members(store).await?;
+        let mut members_ending = Vec::new();
+        let (mut replicas, mut pages, mut nodes, mut ready_nodes) = (Vec::new(), BTreeMap::new(), 0, 0);
+        let mut lists = etcd.pages(keys.nodes());
+        while let Some(list) = lists.next().await? {
+            for kv in &list {
                 match keys.parse_node(&kv.key) {
-                    NodeKey::Registration(name) => replicas.push((name.to_owned(), version(&kv.value))),
+                    NodeKey::Registration(name) => {
+                        let (version, page) = registered(&kv.value);
+                        pages.extend(page.map(|page| (name.to_owned(), page)));
+                        replicas.push((name.to_owned(), version));
+                    }
                     NodeKey::Node(name) => {
                         nodes += 1;
+                        let node = Node::decode(&*kv.value).unwrap_or_default();
                         let session = alive.get(name);
-                        ready_nodes += usize::from(session.is_some_and(|alive| is_ready(&kv.value, alive)));
+                        ready_nodes += usize::from(session.is_some_and(|alive| is_ready(&node, alive)));
+                        members_ending.extend(end_of_member(&node, &ends).map(|end| (name.to_owned(), end)));
                     }
                     NodeKey::Other => {}
                 }
@@ -98,8 +115,10 @@ impl Overview {
             inventory: inventory.len(),
             roles_paused,
             replicas,
+            pages,
             nodes,
             ready_nodes,
+            members_ending,
         })
     }
 
@@ -116,12 +135,36 @@ impl Overview {
     }
 }
 
-fn version(registration: &[u8]) -> Option<Version> {
-    let registration = Registration::decode(registration).ok()?;
-    Version::from_proto(registration.version.as_ref()).ok()
+/// The version of a replica and the address of its status page, as far as it has registered them.
+fn registered(registration: &[u8]) -> (Option<Version>, Option<String>) {
+    let registration = Registration::decode(registration).unwrap_or_default();
+    let page = Some(registration.page).filter(|page| !page.is_empty());
+    (Version::from_proto(registration.version.as_ref()).ok(), page)
 }
 
-fn is_ready(node: &[u8], alive: &[u8]) -> bool {
-    let node = Node::decode(node).ok().and_then(|node| node.metadata);
-    node.is_some_and(|node| makes_ready(alive, &node.uid))
+fn is_ready(node: &Node, alive: &[u8]) -> bool {
+    let metadata = node.metadata.as_ref();
+    metadata.is_some_and(|metadata| makes_ready(alive, &metadata.uid))
+}
+
+/// When the certificates of members end that end soon, by the uids of their nodes.
+async fn ends_of_members(store: &Store) -> Result<HashMap<String, Timestamp>, Error> {
+    let Store { etcd, keys } = store;
+    let (records, _) = etcd.list(&KeySpace::ETCD_CERTIFICATES.all(keys)).await?;
+    let soon = Timestamp::now() + ENDING;
+    let ends = records.iter().filter_map(|kv| {
+        let uid = KeySpace::ETCD_CERTIFICATES.name(keys, &kv.key)?;
+        let record = NodeCertificate::decode(&*kv.value).ok()?;
+        let end = time::from_proto(record.not_after.as_ref())?;
+        (end < soon).then(|| (uid.to_owned(), end))
+    });
+    Ok(ends.collect())
+}
+
+/// That of the member of this node, if the node is a manager: what others once had is of no use any more.
+fn end_of_member(node: &Node, ends: &HashMap<String, Timestamp>) -> Option<Timestamp> {
+    let is_manager = node.status.as_ref()?.role() == Role::Manager;
+    ends.get(&node.metadata.as_ref()?.uid)
+        .copied()
+        .filter(|_| is_manager)
 }

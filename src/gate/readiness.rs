@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::registration::Registered;
+use super::status::{Status, StatusError};
 use super::wait_ready::{NotReady, Requirements, WaitReady};
 use crate::etcd::Window;
 use crate::store::Store;
@@ -22,20 +23,29 @@ struct State {
     /// The window of the registration under which the gate was read.
     registration: Option<Window>,
     gate: Result<(), NotReady>,
+    /// The status as it was read last, also under an earlier registration: for people.
+    status: SeenStatus,
 }
 
-impl State {
-    fn not_ready(reason: &str) -> Self {
-        Self {
-            registration: None,
-            gate: Err(NotReady(reason.to_owned())),
-        }
-    }
+/// The status as a replica has read it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum SeenStatus {
+    /// Not read yet, or never: a replica without Kubernetes reads none.
+    #[default]
+    Unread,
+    /// There is none.
+    Absent,
+    /// There is one.
+    Stored(Result<Status, StatusError>),
 }
 
 impl Default for Readiness {
     fn default() -> Self {
-        let state = State::not_ready("the reconciler status has not been read yet");
+        let state = State {
+            registration: None,
+            gate: Err(NotReady("the reconciler status has not been read yet".to_owned())),
+            status: SeenStatus::default(),
+        };
         Self(Arc::new(Mutex::new(state)))
     }
 }
@@ -54,13 +64,18 @@ impl Readiness {
         self.with(|state| state.gate.clone())
     }
 
+    /// The status as it was read last. No decision reads it.
+    pub fn status(&self) -> SeenStatus {
+        self.with(|state| state.status.clone())
+    }
+
     fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         // Every assignment leaves a whole state, so a poisoned one is valid.
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn set(&self, state: State) {
-        self.with(|current| *current = state);
+    fn set(&self, registration: Option<Window>, gate: Result<(), NotReady>) {
+        self.with(|state| (state.registration, state.gate) = (registration, gate));
     }
 
     /// Reads the status after every registration and follows its changes, until stopped. Without requirements (no
@@ -72,17 +87,21 @@ impl Readiness {
         mut registrations: watch::Receiver<Option<Registered>>,
         stop: CancellationToken,
     ) {
-        let unread = || State::not_ready("the status was not read since the last registration");
+        let unread = || {
+            Err(NotReady(
+                "the status was not read since the last registration".to_owned(),
+            ))
+        };
         loop {
             let registered = registrations.borrow_and_update().clone();
-            self.set(unread());
+            self.set(None, unread());
             tokio::select! {
                 () = stop.cancelled() => break,
                 changed = registrations.changed() => if changed.is_err() { break },
                 never = self.follow(store, requirements, registered) => match never {},
             }
         }
-        self.set(unread());
+        self.set(None, unread());
     }
 
     /// Follows the status under one registration.
@@ -95,12 +114,7 @@ impl Readiness {
         let Some(Registered { window }) = registered else {
             return std::future::pending().await;
         };
-        let set = |gate| {
-            self.set(State {
-                registration: Some(window.clone()),
-                gate,
-            });
-        };
+        let set = |gate| self.set(Some(window.clone()), gate);
         let Some(requirements) = requirements else {
             set(Ok(()));
             return std::future::pending().await;
@@ -117,6 +131,11 @@ impl Readiness {
                 }
                 logged = Some(gate.clone());
             }
+            let status = match waiting.stored() {
+                None => SeenStatus::Absent,
+                Some(stored) => SeenStatus::Stored(stored.clone()),
+            };
+            self.with(|state| state.status = status);
             set(gate);
         }
     }

@@ -37,6 +37,8 @@ pub struct Registrant {
     pub process: String,
     /// The TTL to request.
     pub ttl: Duration,
+    /// The address of its status page; empty without one.
+    pub page: String,
 }
 
 /// Keeps this process registered until stopped, then deletes the record. Publishes the registration while it stands. If
@@ -168,6 +170,7 @@ async fn write_record(
         process: who.process.clone(),
         // For people: no decision reads it.
         registered_at: Some(time::to_proto(jiff::Timestamp::now())),
+        page: who.page.clone(),
     };
     let txn =
         Txn::new()

@@ -4,8 +4,10 @@ use tracing::warn;
 
 use super::status::{Degraded, Status, StatusJson};
 use crate::etcd::{Error, Fence, KeyRange, Revision, Stop, Txn, Watched, Watcher};
+use crate::span;
 use crate::store::Store;
 use crate::store::object::time;
+use crate::summary::Latest;
 
 /// The status as it was read, and as it was written since then.
 pub(super) struct StatusKey {
@@ -20,6 +22,8 @@ pub(super) struct StatusKey {
     degraded: Option<Degraded>,
     /// The content of `status.json`; `None` while it is not known.
     status_json: Option<StatusJson>,
+    /// Gets the content with each write.
+    summaries: Latest<StatusJson>,
 }
 
 impl StatusKey {
@@ -29,6 +33,7 @@ impl StatusKey {
         store: &Store,
         fence: &Fence,
         node: &str,
+        summaries: &Latest<StatusJson>,
         status_json: Option<StatusJson>,
     ) -> Result<Self, Error> {
         let name = store.keys.status();
@@ -48,6 +53,7 @@ impl StatusKey {
             watcher,
             degraded: None,
             status_json,
+            summaries: summaries.clone(),
         })
     }
 
@@ -74,7 +80,8 @@ impl StatusKey {
         let txn = proof
             .when_unchanged(&name, self.mod_revision)
             .put(&name, to.encode());
-        self.mod_revision = self.commit(txn, status_json).await?;
+        let step = span::step("gate", format_args!("write the status {to}"), "status");
+        self.mod_revision = span::within(step, self.commit(txn, status_json), Stop::outcome).await?;
         self.status = Some(to.clone());
         Ok(())
     }
@@ -132,6 +139,7 @@ impl StatusKey {
             never = opening => never,
             committed = store.etcd.fenced(fence, txn) => committed?,
         };
+        self.summaries.publish(status_json.clone());
         self.status_json = Some(status_json);
         Ok(committed.revision)
     }

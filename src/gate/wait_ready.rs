@@ -2,7 +2,7 @@
 
 use crate::etcd::{Event, KeyRange, KeyValue, StoreLost};
 use crate::gate::plan::admits;
-use crate::gate::status::Status;
+use crate::gate::status::{Status, StatusError};
 use crate::release::Release;
 use crate::store::{Follower, Store, Update};
 
@@ -27,6 +27,7 @@ pub struct WaitReady {
     requirements: Requirements,
     /// The status in the list that is being read.
     listed: Option<KeyValue>,
+    stored: Option<Result<Status, StatusError>>,
 }
 
 impl WaitReady {
@@ -37,7 +38,13 @@ impl WaitReady {
             follower,
             requirements,
             listed: None,
+            stored: None,
         }
+    }
+
+    /// The status from which the last answer followed; `None` if there is none, and before the first answer.
+    pub fn stored(&self) -> Option<&Result<Status, StatusError>> {
+        self.stored.as_ref()
     }
 
     /// Whether the state meets the requirements: at once, then at every change. Safe to cancel.
@@ -66,17 +73,17 @@ impl WaitReady {
         }
     }
 
-    fn check(&self, stored: Option<&KeyValue>) -> Result<(), NotReady> {
-        let Some(stored) = stored else {
-            return Err(NotReady("there is no reconciler status yet".to_owned()));
-        };
-        let status = Status::decode(&stored.value).map_err(|error| NotReady(error.to_string()))?;
-        admits(
-            &status,
-            self.requirements.release,
-            self.requirements.min_reconciler,
-        )
-        .map_err(NotReady)
+    fn check(&mut self, stored: Option<&KeyValue>) -> Result<(), NotReady> {
+        self.stored = stored.map(|stored| Status::decode(&stored.value));
+        let Requirements {
+            release,
+            min_reconciler,
+        } = self.requirements;
+        match &self.stored {
+            None => Err(NotReady("there is no reconciler status yet".to_owned())),
+            Some(Err(error)) => Err(NotReady(error.to_string())),
+            Some(Ok(status)) => admits(status, release, min_reconciler).map_err(NotReady),
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! watch-nodes: follows all keys below `/nodes/` and sums up their releases after every change.
+//! watch-nodes: follows all keys below `/nodes/` and sums up their releases after every change: for the gate, and for people.
 
 use prost::Message as _;
 use tokio::sync::watch;
@@ -7,30 +7,46 @@ use tracing::warn;
 
 use super::plan::BundleVersions;
 use super::releases::{LastWrite, Releases, Reported, Tally};
+use super::summary::{ReleasesSummary, ReplicaRow};
 use crate::etcd::KeyValue;
 use crate::proto;
 use crate::release::{Release, Version};
 use crate::store::keys::NodeKey;
 use crate::store::{Cache, Keys, Store};
+use crate::summary::{Latest, Summarizer};
 
-/// Publishes the releases that run, until stopped; `None` until the first list is complete.
+/// Publishes the releases that run, until stopped; `None` until the first list is complete. `summaries` gets them for people.
 pub async fn watch_nodes(
     store: &Store,
     bundle: &BundleVersions,
     published: watch::Sender<Option<Releases>>,
+    summaries: &Latest<ReleasesSummary>,
     stop: CancellationToken,
 ) {
     let keys = store.keys.clone();
     let decoding = keys.clone();
-    let mut cache = Cache::new(&store.etcd, keys.nodes(), move |kv| reported(&decoding, kv));
+    let mut cache = Cache::new(&store.etcd, keys.nodes(), move |kv| Seen::read(&decoding, kv));
     let mut tally = Tally::new(bundle.version.release, bundle.min_apiserver);
+    let mut summarizer = Summarizer::new(summaries);
     loop {
+        let was_complete = cache.is_complete();
+        let mut is_news = false;
         let changed = cache.next(|change| {
-            tally.change(keys.parse_node(change.key), change.before.as_ref(), change.after);
+            let (before, after) = (change.before.as_ref(), change.after);
+            is_news |= before != after;
+            let [before, after] = [before, after].map(|seen| seen.map(|seen| &seen.reported));
+            tally.change(keys.parse_node(change.key), before, after);
         });
         tokio::select! {
             () = stop.cancelled() => return,
             () = changed => {}
+            () = summarizer.due(), if was_complete => {
+                summarizer.publish(|| summary(&cache, &keys, bundle));
+                continue;
+            }
+        }
+        if is_news || !was_complete {
+            summarizer.note_change();
         }
         if cache.is_complete() {
             let keys = cache.len() as u64;
@@ -47,6 +63,48 @@ pub async fn watch_nodes(
             });
         }
     }
+}
+
+/// What one key says.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    /// For the gate.
+    reported: Reported,
+    /// For people, of a registration. In a box: of many keys only a few are registrations.
+    replica: Option<Box<ReplicaRow>>,
+}
+
+impl Seen {
+    fn read(keys: &Keys, kv: &KeyValue) -> Self {
+        let replica = match keys.parse_node(&kv.key) {
+            NodeKey::Registration(name) => Some(Box::new(replica(name, &kv.value))),
+            NodeKey::Node(_) | NodeKey::Other => None,
+        };
+        Self {
+            reported: reported(keys, kv),
+            replica,
+        }
+    }
+}
+
+fn replica(name: &str, value: &[u8]) -> ReplicaRow {
+    let registration = proto::Registration::decode(value).unwrap_or_default();
+    let version = Version::from_proto(registration.version.as_ref()).ok();
+    ReplicaRow {
+        name: name.to_owned(),
+        version: version.map(|version| version.to_string()),
+        page: Some(registration.page).filter(|page| !page.is_empty()),
+    }
+}
+
+fn summary(cache: &Cache<Seen>, keys: &Keys, bundle: &BundleVersions) -> ReleasesSummary {
+    let replicas = cache.iter().filter_map(|(_, seen)| seen.replica.as_deref());
+    // Most keys report nothing, and need not be parsed.
+    let reports = cache
+        .iter()
+        .filter(|(_, seen)| seen.reported != Reported::Nothing);
+    let reports = reports.map(|(key, seen)| (keys.parse_node(key), &seen.reported));
+    ReleasesSummary::of(replicas, reports, bundle)
 }
 
 /// What a key reports. A value that cannot be parsed may be a controller of any release (INV-8).

@@ -1,13 +1,16 @@
 //! What a replica shows of itself.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::log_levels::LogLevels;
 use super::newer::Newer;
 use super::rights::Refusal;
-use crate::etcd::{Fence, Pulse};
+use super::summaries::Summaries;
+use crate::etcd::election::Leader;
+use crate::etcd::{Etcd, Fence, Pulse};
 use crate::gate::readiness::Readiness;
 
 /// What the probes of a replica ask for. All clones share one state.
@@ -17,8 +20,14 @@ pub struct ReplicaStatus {
     pub pulse: Pulse,
     /// Whether the replica may serve.
     pub readiness: Readiness,
+    /// What its parts know, for people.
+    pub summaries: Summaries,
+    /// The levels of the log that operators have set.
+    pub log_levels: Arc<watch::Sender<LogLevels>>,
+    /// The connection, once there is one.
+    pub(super) etcd: Arc<OnceLock<Etcd>>,
     pub(super) leading: Arc<watch::Sender<Option<Fence>>>,
-    pub(super) leader: Arc<watch::Sender<Option<String>>>,
+    pub(super) leader: Arc<watch::Sender<Option<Leader>>>,
     pub(super) newer: Arc<watch::Sender<Newer>>,
     pub(super) refusal: Refusal,
 }
@@ -40,9 +49,14 @@ impl ReplicaStatus {
             .map_or(Duration::ZERO, |fence| fence.window().remaining())
     }
 
-    /// Node id of the leader, as far as this replica knows.
-    pub fn leader(&self) -> Option<String> {
+    /// The leader, as far as this replica knows.
+    pub fn leader(&self) -> Option<Leader> {
         self.leader.borrow().clone()
+    }
+
+    /// The connection to etcd; `None` before etcd has answered for the first time.
+    pub fn etcd(&self) -> Option<&Etcd> {
+        self.etcd.get()
     }
 
     /// Which newer replica stands for election, so that this one does not, in words.

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::bundle::{Bundle, Manifest};
+use tracing::info;
+
+use super::bundle::{ADOPT, Bundle, Manifest};
 use super::inventory::Entry;
 use super::ownership::folded;
 use super::plan::{ApplyReason, Fingerprint, Next, Remembered, Step, Wanted, next_after, plan, replanned};
@@ -225,16 +227,24 @@ impl Actor {
             let Some(precondition) = step.precondition() else {
                 return Ok(WriteResult::not_written(&step, observed.as_ref()));
             };
-            if let Step::Apply {
-                uid,
-                why: ApplyReason::Adopted,
-            } = &step
-            {
+            let adopted = match &step {
+                Step::Apply {
+                    uid,
+                    why: ApplyReason::Adopted,
+                } => Some(uid),
+                _ => None,
+            };
+            if let Some(uid) = adopted {
                 self.take_fields(resource, object, uid).await?;
             }
             let applied = self.kube.apply(resource, object, &manifest.body, precondition);
             let error = match applied.await {
-                Ok(meta) => return Ok(WriteResult::applied(&step, observed.as_ref(), &meta)),
+                Ok(meta) => {
+                    if adopted.is_some() {
+                        info!("took over {object}, as the annotation {ADOPT} of its manifest says");
+                    }
+                    return Ok(WriteResult::applied(&step, observed.as_ref(), &meta));
+                }
                 Err(error) => error,
             };
             match (next_after(&error.cause, &step, manifest.recreate), &observed) {

@@ -234,7 +234,10 @@ impl Reconciler {
         }
         match latest.deleted {
             true => self.memory.was_in_place(object, &latest.meta.uid),
-            false => !self.memory.is_in_sync(object, &Fingerprint::of(&latest.meta)),
+            false => {
+                let observed = Fingerprint::of(&latest.meta);
+                !self.memory.is_in_sync(object, &observed, now)
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use std::fmt;
 use super::bundle::{LABEL, PRUNE, may_be_pruned};
 use super::inventory::Entry;
 use super::kinds;
+use super::report::KEPT;
 use crate::kube::{FIELD_MANAGER, Meta, ObjectRef};
 
 /// What to do about an object that the inventory holds and the bundle does not.
@@ -72,7 +73,7 @@ impl fmt::Display for KeepReason {
                 "its kind is deleted only if the bundle annotated it with {PRUNE}: \"true\""
             ),
             Self::WantedElsewhere => write!(f, "the bundle holds the same object under another group"),
-            Self::OtherBundle(name) => write!(f, "it has the label of bundle \"{name}\""),
+            Self::OtherBundle(name) => write!(f, "{OTHER_BUNDLE} \"{name}\""),
             Self::NotServed => write!(f, "the API server does not serve its kind"),
             Self::WaitsForBundle => write!(f, "waits for the objects of the bundle that are not in place"),
             Self::WaitsFor(object) => write!(f, "waits for the deletion of {object}"),
@@ -83,6 +84,24 @@ impl fmt::Display for KeepReason {
             ),
         }
     }
+}
+
+/// The words of [`KeepReason::OtherBundle`] before the name.
+const OTHER_BUNDLE: &str = "it has the label of bundle";
+
+/// The recorded reason for which an object was kept when it was last seen, if that is one of its own. An object that only
+/// waited for others, or of which nothing was known, has none; nor has one whose deletion was begun: it may still happen.
+pub fn kept_for(recorded: &Entry) -> Option<&str> {
+    let state = recorded.state.as_ref()?;
+    let was_kept = state.dropped && state.outcome == KEPT && !recorded.deleting;
+    let message = state.message.as_str();
+    let own = [
+        KeepReason::Annotated,
+        KeepReason::Protected,
+        KeepReason::WantedElsewhere,
+    ];
+    let is_own = own.iter().any(|reason| reason.to_string() == message) || message.starts_with(OTHER_BUNDLE);
+    (was_kept && is_own).then_some(message)
 }
 
 /// The command that ends all waiting for an object.

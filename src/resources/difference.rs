@@ -51,10 +51,16 @@ const SERVER_FIELDS: &[&str] = &[
     "status",
 ];
 
-/// The differences in the order of their paths, without the fields that the server sets by itself.
-pub fn differences(object: &ObjectRef, before: &Value, after: &Value) -> Vec<Difference> {
+/// The differences of two documents in the order of their paths, without their status and what a server sets by itself.
+pub fn between(before: &Value, after: &Value) -> Vec<Difference> {
     let mut found = Vec::new();
     compare("", Some(before), Some(after), &mut found);
+    found
+}
+
+/// [`between`] for an object of Kubernetes: those of a Secret are marked as secret.
+pub fn differences(object: &ObjectRef, before: &Value, after: &Value) -> Vec<Difference> {
+    let mut found = between(before, after);
     if object.group.is_empty() && object.kind == "Secret" {
         for difference in &mut found {
             // kubectl's annotation repeats the values.

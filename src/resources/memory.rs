@@ -28,7 +28,8 @@ pub(super) struct Memory(BTreeMap<ObjectRef, Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    in_sync: Option<Fingerprint>,
+    /// With when the term first saw it like this.
+    in_sync: Option<(Fingerprint, Instant)>,
     /// The metadata of an object that the bundle no longer holds, as the last pass left it; what others may write at any
     /// time taken out.
     left: Option<Meta>,
@@ -85,7 +86,7 @@ impl Memory {
         let uid = observed.map(|meta| meta.uid.as_str());
         let unchanged = |failure: &&Failure| failure.seen.as_deref() == uid;
         Remembered {
-            in_sync: known.in_sync.as_ref(),
+            in_sync: known.in_sync.as_ref().map(|(in_sync, since)| (in_sync, *since)),
             mend_after: known.contention.as_ref().map(Contention::until),
             retry_after: known
                 .failure
@@ -105,9 +106,10 @@ impl Memory {
         self.0.get(object)?.contention.as_ref()?.other_manager.as_deref()
     }
 
-    /// Whether the object was last in place with this fingerprint.
-    pub(super) fn is_in_sync(&self, object: &ObjectRef, now: &Fingerprint) -> bool {
-        self.in_sync(object) == Some(now)
+    /// Whether the object is in place, as it was, with this fingerprint.
+    pub(super) fn is_in_sync(&self, object: &ObjectRef, observed: &Fingerprint, now: Instant) -> bool {
+        let known = self.0.get(object).and_then(|known| known.in_sync.as_ref());
+        known.is_some_and(|(in_sync, since)| in_sync.is_still(*since, observed, now))
     }
 
     /// Whether the object waits, so that a change of it is no reason for a pass.
@@ -117,7 +119,8 @@ impl Memory {
 
     /// The fingerprint with which the object was last in place.
     pub(super) fn in_sync(&self, object: &ObjectRef) -> Option<&Fingerprint> {
-        self.0.get(object)?.in_sync.as_ref()
+        let (in_sync, _) = self.0.get(object)?.in_sync.as_ref()?;
+        Some(in_sync)
     }
 
     /// Whether the term has written the object, or has tried to.
@@ -143,9 +146,11 @@ impl Memory {
     }
 
     /// Notes that the object is in place with this fingerprint.
-    pub(super) fn settled(&mut self, object: &ObjectRef, in_sync: Fingerprint) {
+    pub(super) fn settled(&mut self, object: &ObjectRef, in_sync: Fingerprint, now: Instant) {
         let known = self.0.entry(object.clone()).or_default();
-        known.in_sync = Some(in_sync);
+        let before = known.in_sync.take();
+        let before = before.filter(|(before, _)| before.is_like(&in_sync));
+        known.in_sync = Some((in_sync, before.map_or(now, |(_, since)| since)));
         known.failure = None;
     }
 
@@ -236,7 +241,7 @@ mod tests {
 
     fn in_place() -> Memory {
         let mut memory = Memory::default();
-        memory.settled(&object(), fingerprint("5"));
+        memory.settled(&object(), fingerprint("5"), Instant::now());
         memory
     }
 
@@ -310,9 +315,10 @@ mod tests {
         let mut memory = in_place();
         memory.failed(&object(), None, "no".to_owned(), Duration::ZERO, Instant::now());
         let in_sync = fingerprint("6");
-        memory.settled(&object(), in_sync.clone());
+        let now = Instant::now();
+        memory.settled(&object(), in_sync.clone(), now);
         assert_eq!(memory.failure(&object()), None);
-        assert!(memory.is_in_sync(&object(), &in_sync));
+        assert!(memory.is_in_sync(&object(), &in_sync, now));
         assert!(memory.was_in_place(&object(), "u") && !memory.was_in_place(&object(), "v"));
     }
 }

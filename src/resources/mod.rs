@@ -26,6 +26,7 @@ mod recreate;
 pub mod report;
 mod results;
 mod settle;
+pub mod summary;
 mod term_reconciler;
 pub mod upgrade;
 mod watches;

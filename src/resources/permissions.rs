@@ -11,7 +11,7 @@ use super::bundle::{Bundle, Manifest, Recreate, may_be_pruned};
 use super::kinds::{self, RBAC};
 use super::recreate::PREFLIGHT;
 use super::upgrade::annotations;
-use crate::kube::ObjectRef;
+use crate::kube::{ObjectRef, Permission};
 
 /// A rule without its names. Grants that differ only in their names become one rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -170,6 +170,31 @@ impl Permissions {
             }));
         }
         objects
+    }
+
+    /// Every permission by itself: one verb on one object, or on a whole kind.
+    pub fn each(&self) -> Vec<Permission> {
+        let grants = self.scopes.iter().flat_map(|(scope, grants)| {
+            let grants = grants.iter();
+            grants.map(move |(grant, names)| (scope, grant, names))
+        });
+        let mut each = Vec::new();
+        for (scope, grant, names) in grants {
+            let resource = match grant.group.as_str() {
+                "" => grant.resource.clone(),
+                group => format!("{}.{group}", grant.resource),
+            };
+            let whole_kind = names.is_empty().then(String::new);
+            for name in names.iter().cloned().chain(whole_kind) {
+                each.extend(grant.verbs.iter().map(|verb| Permission {
+                    verb: (*verb).to_owned(),
+                    resource: resource.clone(),
+                    name: name.clone(),
+                    namespace: scope.clone(),
+                }));
+            }
+        }
+        each
     }
 
     /// The resources whose plural is a guess, as `PLURAL.GROUP`.
@@ -334,6 +359,16 @@ metadata: {name: p}
             permissions.guessed().collect::<Vec<_>>(),
             ["policies.example.com"]
         );
+        let each: Vec<String> = permissions.each().iter().map(ToString::to_string).collect();
+        assert_eq!(each.len(), 4 + 2 + 3 + 2 + 4 + 2 + 1 + 4 + 2 + 1 + 2 + 4 + 2);
+        for expected in [
+            "list configmaps",
+            "delete configmaps \"c\"",
+            "patch policies.example.com \"p\"",
+            "bind clusterroles.rbac.authorization.k8s.io \"view\" in namespace kube-system",
+        ] {
+            assert!(each.contains(&expected.to_owned()), "{expected}: {each:?}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! passes. Pure: no I/O, no clock.
 
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::bundle::{ADOPT, LABEL};
 use super::digest::digest;
@@ -31,13 +31,22 @@ pub struct Wanted<'a> {
 /// - the names of the fields that we applied, and the time at which we last changed one. A field that another client changes
 ///   or removes is no longer ours; a late write of an earlier leader changes only the time;
 /// - the version of an object of which we own nothing.
+///
+/// The time has whole seconds. What an earlier leader writes late, in the second of our own write, changes nothing of this where
+/// the kind has no generation: such an object has its version beside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
     /// Identifies the object.
     pub uid: String,
     /// The digest of all that this type lists.
     pub digest: u64,
+    /// The version of an object without a generation. A status, or a field that others own, changes it as well.
+    version: Option<String>,
 }
+
+/// How long after an object came to be in place a write of an earlier leader may appear that the API server dates in the same second:
+/// longer than it takes to store a write.
+const LATE: Duration = Duration::from_secs(10);
 
 impl Fingerprint {
     /// The fingerprint of an object with this metadata.
@@ -50,15 +59,33 @@ impl Fingerprint {
         Self {
             uid: meta.uid.clone(),
             digest: digest(&(meta.generation, meta.deletion_timestamp.is_some(), ours, version)),
+            version: (meta.generation == 0).then(|| meta.resource_version.clone()),
         }
+    }
+
+    /// What the inventory holds of it: by this a later leader knows the object as it was left, with its version.
+    pub fn recorded(&self) -> u64 {
+        digest(&(self.digest, &self.version))
+    }
+
+    /// Whether both are of the same object, and of the same fields. The versions may differ.
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.uid == other.uid && self.digest == other.digest
+    }
+
+    /// Whether an object that has been in place since `since` with this fingerprint still is, with the fingerprint `observed`. In the
+    /// first [`LATE`] every change of the version counts: a write that leaves the object as it is costs little.
+    pub fn is_still(&self, since: Instant, observed: &Self, now: Instant) -> bool {
+        let may_be_late = now.saturating_duration_since(since) < LATE;
+        self.is_like(observed) && (self.version == observed.version || !may_be_late)
     }
 }
 
 /// The memory of earlier passes about an object.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Remembered<'a> {
-    /// The object as it was last in place, if it ever was.
-    pub in_sync: Option<&'a Fingerprint>,
+    /// The object as it was last in place, if it ever was, and since when it has been so in this term.
+    pub in_sync: Option<(&'a Fingerprint, Instant)>,
     /// No mend before this time: another writer keeps reverting the object.
     pub mend_after: Option<Instant>,
     /// No attempt before this time: the last one failed, and the object has not been replaced since.
@@ -157,8 +184,8 @@ pub fn plan(
     remembered: Remembered<'_>,
     now: Instant,
 ) -> Step {
-    if let (Some(meta), Some(in_sync)) = (observed, remembered.in_sync)
-        && *in_sync == Fingerprint::of(meta)
+    if let (Some(meta), Some((in_sync, since))) = (observed, remembered.in_sync)
+        && in_sync.is_still(since, &Fingerprint::of(meta), now)
     {
         return Step::Leave;
     }

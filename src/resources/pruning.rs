@@ -5,13 +5,14 @@ use std::time::Instant;
 
 use super::act::{ATTEMPTS, Actor, Job, PruneResult, being_deleted};
 use super::controller::{Reconciler, api_server, etcd};
-use super::deletion::{Deletions, KeepReason, Prune, how_to_forget, plan_prune, stage};
+use super::deletion::{Deletions, KeepReason, Prune, how_to_forget, kept_for, plan_prune, stage};
 use super::inventory::Entry;
 use super::kinds;
 use super::observe::{LookupError, Target};
 use super::report::{Act, Outcome, Report, Stopped};
 use crate::etcd::Fence;
 use crate::kube::{Cause, Deleted, Dependants, Error as ApiError, Meta, ObjectRef, Resource};
+use crate::span;
 
 /// An object to delete, as it was observed.
 struct Deletion {
@@ -97,7 +98,7 @@ impl Reconciler {
             let (resource, observed) = match self.cluster.look_up(&object, &version) {
                 Ok((resource, observed)) => (resource.clone(), observed.cloned()),
                 Err(error) => {
-                    let outcome = unknown(&object, &error);
+                    let outcome = unknown(&object, &recorded, &error);
                     // It may exist: what follows it waits for a look that succeeds (INV-12).
                     if matches!(outcome, Outcome::Failed(_)) {
                         sorted.unknown += 1;
@@ -190,7 +191,13 @@ impl Reconciler {
             let (actor, wanted_uids) = (self.actor(), wanted_uids.clone());
             let object = deletion.object.clone();
             self.jobs.add(object, async move {
-                Job::Pruned(actor.prune(&deletion, &wanted_uids).await)
+                let step = span::step("resources", "prune", &deletion.object);
+                let outcome = |result: &Result<PruneResult, ApiError>| match result {
+                    Ok(pruned) => pruned.outcome.code(),
+                    Err(error) => error.cause.word(),
+                };
+                let pruning = actor.prune(&deletion, &wanted_uids);
+                Job::Pruned(span::within(step, pruning, outcome).await)
             });
         }
         let finished = self
@@ -224,17 +231,21 @@ impl Reconciler {
     }
 }
 
-/// The outcome of an object of which nothing is known. Of a protected object that says nothing about what the bundle holds,
-/// so no status waits for it.
-fn unknown(object: &ObjectRef, error: &LookupError) -> Outcome {
+/// The outcome of an object of which nothing is known. Of a protected object, and of one that was kept when it was last seen,
+/// that says nothing about what the bundle holds, so no status waits for it.
+fn unknown(object: &ObjectRef, recorded: &Entry, error: &LookupError) -> Outcome {
     match error {
         LookupError::NotServed { .. } => Outcome::Kept(KeepReason::NotServed.to_string()),
         // The permissions for a later bundle do not cover what an earlier one left behind.
-        LookupError::Unknown(error)
-            if kinds::is_protected(&object.group, &object.kind)
-                && matches!(error.cause, Cause::Forbidden { .. }) =>
-        {
-            Outcome::Kept(error.about(object))
+        LookupError::Unknown(error) if matches!(error.cause, Cause::Forbidden { .. }) => {
+            // The recorded reason stays: it is what the next look that is refused goes by.
+            match kept_for(recorded) {
+                Some(reason) => Outcome::Kept(reason.to_owned()),
+                None if kinds::is_protected(&object.group, &object.kind) => {
+                    Outcome::Kept(error.about(object))
+                }
+                None => Outcome::Failed(error.about(object)),
+            }
         }
         // A kind changes its scope only by being deleted and defined again, and its objects went with it. That is no
         // proof (INV-12), so a person decides.

@@ -35,14 +35,17 @@ pub enum Outcome {
 /// The word of [`Outcome::Deleting`].
 pub const DELETING: &str = "deleting";
 
+/// The word of [`Outcome::Kept`].
+pub const KEPT: &str = "kept";
+
 /// All values of [`Outcome::word`].
-const WORDS: [&str; 10] = [
+pub(super) const WORDS: [&str; 10] = [
     "unchanged",
     "created",
     "applied",
     "recreated",
     "pruned",
-    "kept",
+    KEPT,
     DELETING,
     "held",
     "fighting",
@@ -58,7 +61,7 @@ impl Outcome {
             Self::Applied => "applied",
             Self::Recreated => "recreated",
             Self::Pruned => "pruned",
-            Self::Kept(_) => "kept",
+            Self::Kept(_) => KEPT,
             Self::Deleting(_) => DELETING,
             Self::Held(_) => "held",
             Self::Contended(_) => "fighting",
@@ -71,6 +74,14 @@ impl Outcome {
         match self {
             Self::Unchanged | Self::Created | Self::Applied | Self::Recreated => IN_PLACE,
             other => other.word(),
+        }
+    }
+
+    /// The outcome in one word, for traces: `OK` unless there is trouble.
+    pub(super) fn code(&self) -> &'static str {
+        match self.trouble() {
+            None => "OK",
+            Some(_) => self.word(),
         }
     }
 

@@ -15,17 +15,19 @@ use super::memory::Memory;
 use super::report::{Outcome, Report, Stopped};
 use crate::etcd::Fence;
 use crate::kube::ObjectRef;
+use crate::store::writer::COMPARES;
 
 /// A pass in which no result comes for this long ends early if another object of the bundle changed meanwhile. A server
 /// under load answers within it.
 const BRIEF: Duration = Duration::from_secs(1);
 
-/// Results that are recorded together: what a transaction holds.
-const BATCH: usize = 64;
+/// Results that are recorded together: what a transaction holds, since each is one compare.
+const BATCH: usize = COMPARES;
 
-/// Results that come within this time of the first are recorded with it: a write to etcd costs as much as a few requests.
-/// If the leader dies meanwhile, the next one applies the objects again, which changes nothing.
-const GATHER: Duration = Duration::from_millis(50);
+/// Results that come within this time of the first are recorded with it: a write to etcd costs as much as a few requests, and
+/// this is about how long an API server takes for a [`BATCH`]. The last result of a pass waits for no other. If the leader dies
+/// meanwhile, the next one applies the objects again, which changes nothing.
+const GATHER: Duration = Duration::from_millis(100);
 
 impl Reconciler {
     /// Waits for the jobs of these objects, as far as they are answered in time, and takes in and records the results of all
@@ -224,7 +226,7 @@ fn remember(memory: &mut Memory, write: &Write, result: WriteResult) -> Outcome 
     let now = Instant::now();
     let object = &write.manifest.object;
     if let Some(in_sync) = result.in_sync {
-        memory.settled(object, in_sync);
+        memory.settled(object, in_sync, now);
     }
     if let Some(other_manager) = result.mended {
         memory.mended(object, other_manager.as_deref(), now);

@@ -13,6 +13,7 @@ use super::plan::{Fingerprint, Step, Wanted, plan};
 use super::report::{Outcome, Report, Stopped};
 use crate::etcd::Fence;
 use crate::kube::{Meta, ObjectRef, Resource};
+use crate::span;
 use crate::store::writer::COMPARES;
 
 /// Longer than every wait between attempts at an object that fails. The end of a wait that the server asked for, or of a
@@ -94,7 +95,10 @@ impl Reconciler {
     pub(super) fn put_in_place(&mut self, write: Write) {
         let actor = self.actor();
         self.jobs.add(write.manifest.object.clone(), async move {
-            let result = actor.put_in_place(&write).await;
+            // Begins with the request, and not while the object waits for its turn.
+            let step = span::step("resources", "put in place", &write.manifest.object);
+            let outcome = |result: &WriteResult| result.outcome.code();
+            let result = span::within(step, actor.put_in_place(&write), outcome).await;
             Job::Written(Box::new((write, result)))
         });
     }
@@ -123,7 +127,7 @@ impl Reconciler {
         Entry {
             uid: in_sync.uid.clone(),
             manifest: manifest.digest,
-            fingerprint: in_sync.digest,
+            fingerprint: in_sync.recorded(),
             state: Some(State {
                 outcome: IN_PLACE.to_owned(),
                 message: String::new(),
@@ -149,8 +153,8 @@ impl Reconciler {
             return;
         };
         let now = Fingerprint::of(meta);
-        if now.uid == entry.uid && now.digest == entry.fingerprint {
-            self.memory.settled(object, now);
+        if now.uid == entry.uid && now.recorded() == entry.fingerprint {
+            self.memory.settled(object, now, Instant::now());
         }
     }
 

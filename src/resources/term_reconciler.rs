@@ -2,15 +2,19 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use super::bundle::Bundle;
 use super::controller::{Reconciler, Settings};
 use super::inventory::Inventory;
 use super::report::{Report, Stopped};
+use super::summary::ResourcesSummary;
 use crate::etcd::Fence;
 use crate::gate::controller::{PassFailed, Reconcile};
 use crate::kube::KubeClient;
 use crate::kube::events::{Notice, Severity};
 use crate::store::Store;
+use crate::summary::{Ends, Latest};
 use crate::term::Notices;
 
 /// The parts of every term's reconciler.
@@ -23,6 +27,8 @@ pub struct Config {
     pub store: Store,
     /// The limits of a pass.
     pub settings: Settings,
+    /// Gets the outcome of each pass, for people.
+    pub summaries: Latest<ResourcesSummary>,
 }
 
 /// The reconciler of one term.
@@ -31,6 +37,9 @@ pub struct TermReconciler {
     notices: Notices,
     /// The trouble of the last Event; `None` if that Event said that the resources are in place.
     reported: Option<String>,
+    summary: ResourcesSummary,
+    summaries: Latest<ResourcesSummary>,
+    _ends: Ends<ResourcesSummary>,
 }
 
 impl TermReconciler {
@@ -42,6 +51,7 @@ impl TermReconciler {
             bundle,
             store,
             settings,
+            summaries,
         } = config;
         let bundle = Arc::new(bundle);
         move |notices| {
@@ -56,6 +66,9 @@ impl TermReconciler {
                 ),
                 notices,
                 reported: None,
+                summary: ResourcesSummary::default(),
+                summaries: summaries.clone(),
+                _ends: summaries.ends(),
             }
         }
     }
@@ -102,6 +115,8 @@ impl Reconcile for TermReconciler {
     async fn pass(&mut self, fence: &Fence) -> Result<(), PassFailed> {
         let report = self.reconciler.pass(fence).await;
         self.report(&report);
+        self.summary = self.summary.after(&report, Timestamp::now());
+        self.summaries.publish(self.summary.clone());
         match report.is_success() {
             true => Ok(()),
             false => Err(PassFailed {

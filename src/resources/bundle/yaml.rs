@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::store::object::text;
+
 /// One document of a file.
 pub(super) struct Document {
     /// Counts from 1; empty documents count.
@@ -68,29 +70,31 @@ fn parse(text: &str, lines_before: usize) -> Result<Value, String> {
         legacy_octal_numbers: true,
         // The label value `y` is a string. A server that expects a boolean rejects the string `yes` in clear words.
         strict_booleans: true,
+        budget: text::limits(),
     };
     serde_saphyr::from_str_with_options(text, options).map_err(|error| {
-        let said = error.render();
-        let said = said
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .trim_start_matches("error: ");
-        // The parser counts lines from the start of the document, an editor from the start of the file. The parser's
-        // advice about its options is for its caller, not for the author of the file.
-        let place = said.rfind(" at line ").unwrap_or(said.len());
-        let said = said[..place]
-            .split(", set DuplicateKeyPolicy")
-            .next()
-            .unwrap_or(said);
+        let said = text::in_our_words(&error).unwrap_or_else(|| in_a_line(&error));
         match error.location() {
+            // The parser counts lines from the start of the document, an editor from the start of the file.
             Some(location) => format!(
                 "line {}: {said}",
                 lines_before.saturating_add(location.line() as usize)
             ),
-            None => said.to_owned(),
+            None => said,
         }
     })
+}
+
+/// The parser's own words, without their place.
+fn in_a_line(error: &serde_saphyr::Error) -> String {
+    let said = error.render();
+    let said = said
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .trim_start_matches("error: ");
+    let place = said.rfind(" at line ").unwrap_or(said.len());
+    said[..place].to_owned()
 }
 
 #[cfg(test)]
@@ -125,10 +129,22 @@ mod tests {
         assert_eq!(read.len(), 4);
         assert_eq!(read[0], (1, Ok(json!({"a": 1}))));
         let duplicate = read[1].1.as_ref().unwrap_err();
-        assert_eq!(duplicate, "line 4: duplicate mapping key: b");
+        assert_eq!(duplicate, "line 4: key \"b\" occurs twice");
         let unclosed = read[2].1.as_ref().unwrap_err();
         assert!(unclosed.starts_with("line "), "{unclosed}");
         assert_eq!(read[3], (4, Ok(json!({"d": 1}))));
+    }
+
+    #[test]
+    fn a_document_is_limited_as_for_apply_and_in_the_same_words() {
+        let list = format!("items:\n{}", "- a\n".repeat(300_000));
+        assert!(read(&list)[0].1.is_ok());
+        let deep = format!("a: 1\n---\n{}{}\n", "[".repeat(100), "]".repeat(100));
+        let error = read(&deep)[1].1.clone().unwrap_err();
+        assert_eq!(error, "line 3: nested deeper than 64 levels");
+        let bomb = format!("a: &a [x]\nb: [{}]", "*a,".repeat(60_000));
+        let error = read(&bomb)[0].1.clone().unwrap_err();
+        assert!(error.ends_with("more aliases (*name) than are read"), "{error}");
     }
 
     #[test]

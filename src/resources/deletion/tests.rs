@@ -3,6 +3,7 @@ use serde_json::json;
 
 use super::*;
 use crate::kube::ManagedFields;
+use crate::resources::inventory::State;
 use crate::resources::kinds::RBAC;
 
 const BUNDLE: &str = "web";
@@ -161,6 +162,50 @@ fn a_protected_kind_is_pruned_only_if_the_bundle_annotated_it() {
         Prune::Keep(KeepReason::Annotated),
         "any client's annotation keeps an object"
     );
+}
+
+#[test]
+fn only_an_object_that_was_kept_for_a_reason_of_its_own_counts_as_kept_once_it_is_out_of_sight() {
+    let kept = |reason: KeepReason| Entry {
+        state: Some(State {
+            outcome: KEPT.to_owned(),
+            message: reason.to_string(),
+            since: None,
+            retry_at: None,
+            dropped: true,
+        }),
+        ..entry("u", BUNDLE)
+    };
+    let other = object("", "Secret");
+    for (reason, counts) in [
+        (KeepReason::Annotated, true),
+        (KeepReason::Protected, true),
+        (KeepReason::WantedElsewhere, true),
+        (KeepReason::OtherBundle("other".to_owned()), true),
+        (KeepReason::NotServed, false),
+        (KeepReason::WaitsForBundle, false),
+        (KeepReason::WaitsFor(other.clone()), false),
+        (KeepReason::WaitsForLook(other), false),
+    ] {
+        let recorded = kept(reason.clone());
+        let message = reason.to_string();
+        assert_eq!(
+            kept_for(&recorded),
+            counts.then_some(message.as_str()),
+            "{reason:?}"
+        );
+    }
+    let mut deleting = kept(KeepReason::Annotated);
+    deleting.deleting = true;
+    assert_eq!(kept_for(&deleting), None, "its deletion may still happen");
+    for (outcome, dropped) in [("failed", true), (KEPT, false)] {
+        let mut recorded = kept(KeepReason::Annotated);
+        if let Some(state) = &mut recorded.state {
+            (state.outcome, state.dropped) = (outcome.to_owned(), dropped);
+        }
+        assert_eq!(kept_for(&recorded), None, "{outcome}, dropped: {dropped}");
+    }
+    assert_eq!(kept_for(&entry("u", BUNDLE)), None);
 }
 
 #[test]

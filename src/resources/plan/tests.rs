@@ -74,11 +74,11 @@ fn our_object_is_applied_once_and_then_left_alone_until_it_changes() {
     let seen = ours("u", "5");
     assert_eq!(fresh(Some(&seen), "u"), apply(ApplyReason::FirstLook));
     let in_sync = Fingerprint::of(&seen);
+    let now = Instant::now();
     let remembered = Remembered {
-        in_sync: Some(&in_sync),
+        in_sync: Some((&in_sync, now)),
         ..Remembered::default()
     };
-    let now = Instant::now();
     assert_eq!(
         plan(WANTED, Some(&seen), &entry("u"), remembered, now),
         Step::Leave
@@ -206,6 +206,34 @@ fn a_status_and_the_fields_of_others_are_no_change() {
     assert_ne!(Fingerprint::of(&deleting), in_sync);
 }
 
+/// INV-4: the API server dates writes in whole seconds, and a kind without a generation shows no other trace.
+#[test]
+fn a_late_write_in_the_second_of_ours_is_a_change_of_a_kind_without_a_generation() {
+    let ours_at = |generation: i64, version: &str| {
+        let mut meta = ours("u", version);
+        meta.generation = generation;
+        meta.managed_fields[0].fields_v1 = serde_json::json!({"f:data": {"f:release": {}}});
+        meta
+    };
+    let since = Instant::now();
+    let planned = |generation, version: &str, now| {
+        let in_sync = Fingerprint::of(&ours_at(generation, "5"));
+        let remembered = Remembered {
+            in_sync: Some((&in_sync, since)),
+            ..Remembered::default()
+        };
+        let observed = ours_at(generation, version);
+        plan(WANTED, Some(&observed), &entry("u"), remembered, now)
+    };
+    assert_eq!(planned(0, "5", since), Step::Leave);
+    assert_eq!(planned(0, "6", since), apply(ApplyReason::Changed));
+    assert_eq!(planned(0, "6", since + LATE), Step::Leave, "a status of it");
+    assert_eq!(planned(3, "6", since), Step::Leave, "its generation counts");
+    let recorded = |generation, version| Fingerprint::of(&ours_at(generation, version)).recorded();
+    assert_ne!(recorded(0, "5"), recorded(0, "6"), "the next leader looks again");
+    assert_eq!(recorded(3, "5"), recorded(3, "6"));
+}
+
 #[test]
 fn an_object_that_is_being_deleted_is_awaited() {
     let mut seen = ours("u", "5");
@@ -220,7 +248,7 @@ fn a_contended_or_failed_object_is_written_again_once_its_wait_is_over() {
     let until = now + Duration::from_secs(1);
     let changed = ours("u", "6");
     let contended = Remembered {
-        in_sync: Some(&in_sync),
+        in_sync: Some((&in_sync, now)),
         mend_after: Some(until),
         retry_after: None,
     };
@@ -277,9 +305,11 @@ proptest! {
         adopt in any::<bool>(),
     ) {
         let in_sync = remembered_version.map(|version| Fingerprint::of(&ours("u", &version)));
-        let remembered = Remembered { in_sync: in_sync.as_ref(), ..Remembered::default() };
+        let now = Instant::now();
+        let in_sync = in_sync.as_ref().map(|in_sync| (in_sync, now));
+        let remembered = Remembered { in_sync, ..Remembered::default() };
         let wanted = Wanted { adopt, ..WANTED };
-        let step = plan(wanted, observed.as_ref(), &entry(&inventory_uid), remembered, Instant::now());
+        let step = plan(wanted, observed.as_ref(), &entry(&inventory_uid), remembered, now);
         match (&step, &observed) {
             (Step::Create { .. }, seen) => prop_assert!(seen.is_none()),
             (Step::Apply { uid, .. }, Some(meta)) => {
