@@ -109,6 +109,12 @@ impl Index {
         self.nodes.get(name)
     }
 
+    /// Every node by its name; without facts where its record cannot be read.
+    pub fn nodes(&self) -> impl Iterator<Item = (&str, Option<&NodeFacts>)> {
+        let nodes = self.nodes.iter();
+        nodes.map(|(name, entry)| (&**name, entry.value.as_ref()))
+    }
+
     /// When the node with this name was last written; [`Revision::ABSENT`] if there is none.
     pub fn node_revision(&self, name: &str) -> Revision {
         self.nodes

@@ -163,6 +163,14 @@ impl Member {
         self.listed.as_ref().is_some_and(|listed| listed.learner)
     }
 
+    /// `learner` or `voter`.
+    pub fn kind_word(&self) -> &'static str {
+        match self.is_learner() {
+            true => "learner",
+            false => "voter",
+        }
+    }
+
     /// Whether the list has it as a voter.
     pub fn is_voter(&self) -> bool {
         self.listed.as_ref().is_some_and(|listed| !listed.learner)

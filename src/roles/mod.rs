@@ -11,11 +11,15 @@
 pub mod blocked;
 pub mod checks;
 pub mod controller;
+pub mod facts;
 pub mod index;
+pub mod join_request;
 pub mod membership;
 pub mod node_update;
 pub mod owner;
 pub mod plan;
 pub mod quorum;
 pub mod reason;
+pub mod settings;
+pub mod summary;
 pub mod transitions;

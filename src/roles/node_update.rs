@@ -1,8 +1,7 @@
 //! New values of stored nodes. Pure.
 //!
-//! A role is written by appending it: protobuf merges a message that follows another, so fields that only a newer release
-//! knows stay as they are. A condition cannot be removed that way; then the status is decoded and encoded again, and the rest stays
-//! byte for byte.
+//! The fields of the status that are written are replaced, and everything else of the node stays byte for byte: what only a newer release
+//! knows, of its status too. In a list, such as the conditions, each element is written as this release knows it.
 
 use jiff::Timestamp;
 use prost::Message;
@@ -15,18 +14,29 @@ use crate::wire;
 /// The field `Node.status`.
 const STATUS: u64 = 3;
 
-/// The node with this observed role and without the condition [`ROLE_CHANGE_BLOCKED`].
+/// The field `NodeStatus.role`.
+const ROLE: u64 = 1;
+
+/// The field `NodeStatus.conditions`.
+const CONDITIONS: u64 = 5;
+
+/// The node with these values of some fields of its status, given by their numbers; `change` has no others. The value must be a node.
+pub fn with_status(value: &[u8], written: &[u64], change: &NodeStatus) -> Vec<u8> {
+    wire::with_message(value, STATUS, |status| {
+        let mut status = wire::fields(status, |number| !written.contains(&number));
+        status.extend(change.encode_to_vec());
+        status
+    })
+}
+
+/// The node with this observed role and without the condition [`ROLE_CHANGE_BLOCKED`]. The value must be a node.
 pub fn with_role(value: &[u8], role: Role) -> Vec<u8> {
-    let mut value = with_blocked(value, None, Timestamp::UNIX_EPOCH).unwrap_or_else(|| value.to_vec());
-    let change = Node {
-        status: Some(NodeStatus {
-            role: role.into(),
-            ..NodeStatus::default()
-        }),
-        ..Node::default()
+    let value = with_blocked(value, None, Timestamp::UNIX_EPOCH).unwrap_or_else(|| value.to_vec());
+    let change = NodeStatus {
+        role: role.into(),
+        ..NodeStatus::default()
     };
-    value.extend(change.encode_to_vec());
-    value
+    with_status(&value, &[ROLE], &change)
 }
 
 /// The node with [`ROLE_CHANGE_BLOCKED`] for this reason and message, or without that condition; `None` if it is so
@@ -42,22 +52,18 @@ pub fn with_condition(
     why: Option<(&str, &str)>,
     now: Timestamp,
 ) -> Option<Vec<u8>> {
-    let mut node = Node::decode(value).ok()?;
+    let node = Node::decode(value).ok()?;
     let generation = node.generation();
-    let conditions = &mut node.status.get_or_insert_default().conditions;
+    let mut conditions = node.status.unwrap_or_default().conditions;
     let changed = match why {
-        Some(why) => condition::set(conditions, r#type, why, generation, now),
-        None => condition::clear(conditions, r#type),
+        Some(why) => condition::set(&mut conditions, r#type, why, generation, now),
+        None => condition::clear(&mut conditions, r#type),
     };
-    let status = Node {
-        status: node.status,
-        ..Node::default()
+    let change = NodeStatus {
+        conditions,
+        ..NodeStatus::default()
     };
-    changed.then(|| {
-        let mut value = wire::fields(value, |number| number != STATUS);
-        value.extend(status.encode_to_vec());
-        value
-    })
+    changed.then(|| with_status(value, &[CONDITIONS], &change))
 }
 
 #[cfg(test)]
@@ -102,13 +108,14 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_keeps_what_only_a_later_release_knows_of_the_node_and_its_spec() {
-        // Field 2 is the spec; in it field 15, a varint. Then field 15 of the node.
-        let newer: [&[u8]; 2] = [&[0x12, 2, 0x78, 7], &[0x78, 9]];
-        let value = newer.concat();
+    fn what_is_written_keeps_what_only_a_later_release_knows_of_the_node_its_spec_and_its_status() {
+        // Field 2 is the spec; in it field 15, a varint. Then field 15 of the node, and of the status, which is field 3.
+        let newer: [&[u8]; 3] = [&[0x12, 2, 0x78, 7], &[0x78, 9], &[0x78, 11]];
+        let value = [newer[0], newer[1], &[0x1a, 2], newer[2]].concat();
         let blocked = with_blocked(&value, Some(("QuorumRisk", "m")), Timestamp::UNIX_EPOCH).unwrap();
         let free = with_blocked(&blocked, None, Timestamp::MAX).unwrap();
-        for written in [&blocked, &free] {
+        let roles = [Role::Manager, Role::Worker].map(|role| with_role(&blocked, role));
+        for written in [&blocked, &free, &roles[0], &roles[1]] {
             for field in newer {
                 assert!(
                     written.windows(field.len()).any(|bytes| bytes == field),
@@ -118,5 +125,8 @@ mod tests {
         }
         let conditions = |value: &[u8]| Node::decode(value).unwrap().status.unwrap().conditions.len();
         assert_eq!((conditions(&blocked), conditions(&free)), (1, 0));
+        // However often it changes, a role is stored once.
+        let again = with_role(&with_role(&roles[0], Role::Worker), Role::Manager);
+        assert_eq!(again.len(), roles[0].len());
     }
 }

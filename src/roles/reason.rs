@@ -61,6 +61,8 @@ pub enum Reason {
     LeadershipNotMoved,
     /// etcd refused the change; the message says why.
     EtcdRefused,
+    /// etcd's user lacks the permission to change members.
+    EtcdDenied,
     /// etcd has raised an alarm: it refuses writes, or the data of the member is corrupt.
     EtcdAlarm,
     /// etcd did not answer.
@@ -106,6 +108,7 @@ impl Reason {
             Self::LearnerNotInSync => "LearnerNotInSync",
             Self::LeadershipNotMoved => "LeadershipNotMoved",
             Self::EtcdRefused => "EtcdRefused",
+            Self::EtcdDenied => "EtcdDenied",
             Self::EtcdAlarm => "EtcdAlarm",
             Self::EtcdUnavailable => "EtcdUnavailable",
             Self::MemberListUnreadable => "MemberListUnreadable",

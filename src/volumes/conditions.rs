@@ -59,6 +59,24 @@ pub fn condition_changes(
     }
 }
 
+/// The waits that the conditions say from now on. A failed call was reported when it failed; that something cannot even be tried
+/// is in no log otherwise.
+pub fn new_waits<'d>(changes: &Conditions, decision: &'d Decision) -> Vec<&'d Wait> {
+    let is_new = |wait: &&Wait| {
+        let said = match &wait.target {
+            Target::Volume => changes.volume.as_ref(),
+            Target::Node(node) => {
+                let mut nodes = changes.nodes.iter();
+                nodes.find(|(other, _)| other == node).map(|(_, why)| why)
+            }
+            // Without conditions of their own.
+            Target::Stray(_) | Target::Orphaned => None,
+        };
+        wait.reason.is_fault() && said == Some(&Some(blocked_by(wait)))
+    };
+    decision.waits.iter().filter(is_new).collect()
+}
+
 /// What a condition should say, unless it says so already.
 fn changed(
     r#type: &str,
@@ -71,7 +89,8 @@ fn changed(
     (now.as_ref().map(|now| (&now.reason, &now.message)) != stored).then_some(now)
 }
 
-fn blocked_by(wait: &Wait) -> Blocked {
+/// Why it waits, as the condition says it.
+pub fn blocked_by(wait: &Wait) -> Blocked {
     Blocked {
         reason: wait.reason.as_str().to_owned(),
         message: wait.message.clone(),
@@ -219,6 +238,33 @@ mod tests {
         let seen = changes_after(node(), internal(), &nothing, &fault);
         let failure = changes(None, [(node(), Some(why("Internal")))]);
         assert_eq!(seen, failure, "a failure says more than a wait");
+    }
+
+    #[test]
+    fn a_wait_is_news_once_it_is_written_and_a_failure_that_hides_it_is_none() {
+        let news = |snapshot: &VolumeSnapshot, decision: &Decision, failed: bool| {
+            let mut unsettled = Unsettled::default();
+            let name = "data".parse().unwrap();
+            if failed {
+                unsettled.fail(&name, node(), internal());
+            }
+            let changes = condition_changes(unsettled.get(&name), snapshot, decision);
+            new_waits(&changes, decision).len()
+        };
+        let (fault, ordinary) = (
+            waiting(WaitReason::NodeIDMissing),
+            waiting(WaitReason::NodeUnpublish),
+        );
+        let nothing = stored(None, None);
+        assert_eq!(news(&nothing, &fault, false), 1);
+        assert_eq!(news(&nothing, &ordinary, false), 0, "it ends by itself");
+        assert_eq!(news(&nothing, &fault, true), 0, "it was reported when it failed");
+        assert_eq!(news(&stored(None, Some("NodeIDMissing")), &fault, false), 0);
+        assert_eq!(news(&stored(None, Some("Internal")), &fault, false), 1);
+        // Of two, the condition says the first.
+        let mut two = fault.clone();
+        two.waits.extend(waiting(WaitReason::NodePaused).waits);
+        assert_eq!(news(&nothing, &two, false), 1);
     }
 
     #[test]

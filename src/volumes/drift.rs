@@ -13,6 +13,12 @@ use crate::store::object::publication::{state, stored_node_id};
 /// etcd or the backend was probably restored, or the plugin spells node ids otherwise (INV-12).
 const MOST: usize = 5;
 
+/// The reason of a volume that the plugin has published only where the records say, and not everywhere there.
+pub const NOT_PUBLISHED: &str = "NotPublished";
+
+/// The reason of a volume that the plugin has published where no record says so.
+pub const NOT_RECORDED: &str = "NotRecorded";
+
 /// How the plugin's list of volumes differs from the records of one volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drift {
@@ -58,8 +64,8 @@ impl Drift {
             (None, false) => "it is published again where that is allowed".to_owned(),
         };
         let reason = match self.strays.is_empty() {
-            true => "NotPublished",
-            false => "NotRecorded",
+            true => NOT_PUBLISHED,
+            false => NOT_RECORDED,
         };
         (!parts.is_empty()).then(|| Blocked {
             reason: reason.to_owned(),

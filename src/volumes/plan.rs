@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::etcd::Revision;
 use crate::proto::access_mode::Scope;
 use crate::proto::publication_status::State;
-use crate::proto::{AccessMode, Publication, Volume, VolumeStatus};
+use crate::proto::{AccessMode, Publication, Volume, VolumeStatus, node_spec};
 use crate::store::Name;
 use crate::store::object::Object;
 use crate::store::object::publication::{state, stored_node_id};
@@ -60,6 +60,8 @@ pub struct Node {
     pub mod_revision: Revision,
     /// Volumes are unpublished from it without its confirmation.
     pub out_of_service: bool,
+    /// Whether new publications go to it.
+    pub availability: node_spec::Availability,
     /// The node id that the volume's plugin reported on it. Not empty.
     pub csi_node_id: Option<String>,
     /// The place that the plugin reported on it; empty if it reported none.

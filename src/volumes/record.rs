@@ -10,7 +10,7 @@ use crate::proto::condition::Status;
 use crate::proto::publication_status::State;
 use crate::proto::{Backend, Capacity, Condition, CreateIntent, Publication, Topology, Volume, VolumeStatus};
 use crate::store::Name;
-use crate::store::object::publication::{reads_only_next, state};
+use crate::store::object::publication::{reads_only_next, state, stored_node_id};
 use crate::store::object::time;
 use crate::store::object::volume::{
     NODE_EXPANSION_PENDING, capacity, format_bytes, is_attempted, required_bytes,
@@ -328,6 +328,17 @@ pub fn with_stray(volume: &Volume, csi_node_id: &str) -> Volume {
     volume
 }
 
+/// The volume without any request to unpublish it from node ids; `None` if there is none, or if the volume is marked for deletion: it leaves
+/// them before that (INV-6).
+pub fn without_strays(volume: &Volume) -> Option<Volume> {
+    if volume.is_marked() {
+        return None;
+    }
+    let mut after = volume.clone();
+    let strays = std::mem::take(&mut status_of(&mut after).detach_node_ids);
+    (!strays.is_empty()).then_some(after)
+}
+
 /// The volume without the request to unpublish it from this node id.
 pub fn without_stray(volume: &Volume, csi_node_id: &str) -> Volume {
     let mut volume = volume.clone();
@@ -384,6 +395,17 @@ pub fn detached(publication: &Publication, again: bool) -> Publication {
         .get_or_insert_default()
         .set_state(State::PendingUnpublish);
     publication
+}
+
+/// The publication once its node has to confirm again that it no longer uses the volume. `None` where no call takes the volume away.
+pub fn asked_again(publication: &Publication) -> Option<Publication> {
+    let is_confirmed = state(publication) == State::PendingUnpublish;
+    (is_confirmed && !stored_node_id(publication).is_empty()).then(|| {
+        let mut publication = publication.clone();
+        let status = publication.status.get_or_insert_default();
+        status.set_state(State::PendingNodeUnpublish);
+        publication
+    })
 }
 
 /// What a publication becomes once nothing of it is left at the backend: `None` deletes the record. It starts over if

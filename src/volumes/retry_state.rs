@@ -21,20 +21,31 @@
 //! - When its plugin is connected again and offers what it offered before ([`Unsettled::reconnected`]), a rest goes on: a
 //!   plugin whose connection ends with every call would otherwise be called at once for ever (INV-9). But a held volume
 //!   begins to rest, under the slow policy, since what the plugin refused for good may have been mended.
+//! - After a call that got no answer in time, no call is made for the volume for a while, also where someone else
+//!   changes something: the plugin may be at work on it still. The pass goes on after that, so that a node that never answers
+//!   delays the others, and keeps none of them from its turn.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ops::Bound;
+use std::time::Duration;
 
 use super::drift::Drift;
+use super::index::Awaited;
 use super::operation::{Compensation, Failure, RecordSnapshot, SLOW, WaitsFor};
 use super::plan::Target;
 use super::record::Blocked;
 use crate::etcd::Revision;
 use crate::retry::{Backoff, Policy};
 use crate::store::Name;
+use waiting::ForCapacity;
+
+mod waiting;
 
 /// Stale snapshots in one pass. More are no coincidence: the volume rests, as after a failure.
 const MOST_STALE: u32 = 8;
+
+/// How long no call is made for a volume whose last call got no answer: as long as the shortest rests of what failed. Never so long
+/// as those, since what is asked for next may be urgent.
+const NO_ANSWER: Policy = Policy::never_shorter(Duration::from_millis(200), Duration::from_secs(10));
 
 /// What is in flight about one volume.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -78,11 +89,6 @@ impl RetryState {
     /// Whether an operation runs or waits for its turn.
     pub fn is_active(&self) -> bool {
         self.activity != Activity::Idle
-    }
-
-    /// Whether an operation runs.
-    pub fn is_running(&self) -> bool {
-        matches!(self.activity, Activity::Running { .. })
     }
 
     /// Its operation waits for its turn.
@@ -138,19 +144,6 @@ impl RetryState {
         (!failure.is_quiet).then_some(&failure.why)
     }
 
-    /// Whether a target waits for this; with a node, whether the publication to that node does.
-    fn waits_for(&self, what: WaitsFor, node: Option<&Name>) -> bool {
-        let mut failures = self.tried.iter().chain(&self.finals);
-        failures.any(|(target, failure)| {
-            let is_there = match (node, target) {
-                (Some(node), Target::Node(target)) => node == target,
-                (Some(_), _) => false,
-                (None, _) => true,
-            };
-            failure.waits_for == Some(what) && is_there
-        })
-    }
-
     /// Whether the failure of this target leaves the condition as it is.
     pub fn is_quiet(&self, target: &Target) -> bool {
         self.tried.get(target).is_some_and(|failure| failure.is_quiet)
@@ -198,23 +191,28 @@ impl RetryState {
     }
 }
 
+/// The volumes whose rest is over.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Due {
+    /// What failed is tried again.
+    Retried(Vec<Name>),
+    /// The plugin had its time after a call without an answer: what is left of the pass goes on.
+    Free(Vec<Name>),
+}
+
 /// The volumes that are not settled, and the ends of their rests.
 #[derive(Debug, Default)]
 pub struct Unsettled {
     states: HashMap<Name, RetryState>,
     backoff: Backoff<Name>,
+    /// Volumes whose last calls got no answer.
+    unanswered: Backoff<Name>,
     /// Volumes that waited for another volume, or another publication, when they last failed.
     for_other: BTreeSet<Name>,
     /// Volumes that waited for capacity when they last failed, by plugin.
     for_capacity: HashMap<Name, ForCapacity>,
-}
-
-/// The volumes of one plugin that waited for capacity when they last failed.
-#[derive(Debug, Default)]
-struct ForCapacity {
-    waiting: BTreeSet<Name>,
-    /// The last of these that was tried again for the capacity that another has left.
-    last_tried: Option<Name>,
+    /// Volumes that waited for a record that is none of their own when they last failed.
+    for_records: HashMap<Awaited, BTreeSet<Name>>,
 }
 
 impl Unsettled {
@@ -268,13 +266,35 @@ impl Unsettled {
         state.map(RetryState::begin_pass).is_some()
     }
 
-    /// Waits for the end of the next rest, and returns the volumes whose rest is over. Safe to cancel.
-    pub async fn next_due(&mut self) -> Vec<Name> {
-        let due = self.backoff.next_due().await;
-        for name in &due {
+    /// Waits for the end of the next rest. Safe to cancel.
+    pub async fn next_due(&mut self) -> Due {
+        let retried = tokio::select! {
+            retried = self.backoff.next_due() => retried,
+            free = self.unanswered.next_due() => {
+                // Of what is settled, nothing is remembered.
+                for name in free.iter().filter(|name| !self.states.contains_key(*name)) {
+                    self.unanswered.succeeded(name);
+                }
+                return Due::Free(free);
+            }
+        };
+        for name in &retried {
             self.state(name).begin_pass();
         }
-        due
+        Due::Retried(retried)
+    }
+
+    /// A call about the volume has ended; `answered` says whether the plugin answered it in time.
+    pub fn called(&mut self, name: &Name, answered: bool) {
+        match answered {
+            true => self.unanswered.succeeded(name),
+            false => self.unanswered.failed(name.clone(), NO_ANSWER),
+        }
+    }
+
+    /// Whether the plugin may still be at work on an earlier call about the volume: then no other is made.
+    pub fn is_unanswered(&self, name: &Name) -> bool {
+        self.unanswered.is_resting(name)
     }
 
     /// The volume's operation has ended, with these records. True if someone else changed something meanwhile.
@@ -284,72 +304,20 @@ impl Unsettled {
 
     /// A target failed. True if it had not failed before, so that the failure is worth a warning.
     pub fn fail(&mut self, name: &Name, target: Target, failure: Failure) -> bool {
-        if failure.waits_for == Some(WaitsFor::Other) {
-            self.for_other.insert(name.clone());
+        match &failure.waits_for {
+            Some(WaitsFor::Other) => _ = self.for_other.insert(name.clone()),
+            Some(WaitsFor::Record(read)) => {
+                let waiting = self.for_records.entry(read.record.clone()).or_default();
+                waiting.insert(name.clone());
+            }
+            // Of the plugin that had too little.
+            Some(WaitsFor::Capacity) | None => {}
         }
         let failures = self.backoff.failures(name);
         let state = self.state(name);
         let is_first = failures == 0 && !state.finals.contains_key(&target);
         state.tried.insert(target, failure);
         is_first
-    }
-
-    /// The volume has left this node. Returns the volumes that waited for that: those that want to the node, and the volume
-    /// itself.
-    pub fn left(&mut self, volume: &Name, node: Option<&Name>) -> Vec<Name> {
-        let states = &self.states;
-        let waits = |name: &Name, node| {
-            let state = states.get(name);
-            state.is_some_and(|state| state.waits_for(WaitsFor::Other, node))
-        };
-        let own = waits(volume, None).then(|| volume.clone());
-        if node.is_none() {
-            return Vec::from_iter(own);
-        }
-        self.for_other.retain(|name| waits(name, None));
-        let others = self.for_other.iter().filter(|name| waits(name, node));
-        own.into_iter().chain(others.cloned()).collect()
-    }
-
-    /// The plugin had no capacity for the volume.
-    pub fn await_capacity(&mut self, driver: &Name, name: &Name) {
-        let of_plugin = self.for_capacity.entry(driver.clone()).or_default();
-        of_plugin.waiting.insert(name.clone());
-    }
-
-    /// A volume of the plugin was deleted. Returns up to `most` of its volumes for which there was no capacity, others each time:
-    /// one that is too large for what was left keeps no other from it.
-    pub fn made_capacity(&mut self, driver: &Name, most: usize) -> Vec<Name> {
-        let Some(ForCapacity { waiting, last_tried }) = self.for_capacity.get_mut(driver) else {
-            return Vec::new();
-        };
-        let waits = |name: &Name| {
-            let state = self.states.get(name);
-            state.is_some_and(|state| state.waits_for(WaitsFor::Capacity, None))
-        };
-        let begin = last_tried.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-        let next = waiting.range::<Name, _>((begin, Bound::Unbounded));
-        let before = last_tried
-            .iter()
-            .flat_map(|last| waiting.range::<Name, _>(..=last));
-        let (mut chosen, mut over) = (Vec::new(), Vec::new());
-        for name in next.chain(before) {
-            if chosen.len() == most {
-                break;
-            }
-            let list = if waits(name) { &mut chosen } else { &mut over };
-            list.push(name.clone());
-        }
-        for name in over {
-            waiting.remove(&name);
-        }
-        if let Some(last) = chosen.last() {
-            *last_tried = Some(last.clone());
-        }
-        if waiting.is_empty() {
-            self.for_capacity.remove(driver);
-        }
-        chosen
     }
 
     /// The snapshot of an operation was stale: the volume is planned again, unless that happens too often.
@@ -400,6 +368,10 @@ impl Unsettled {
     pub fn forget(&mut self, name: &Name) {
         self.states.remove(name);
         self.backoff.succeeded(name);
+        // A rest after a call goes on: a volume with this id at the plugin may be asked for again.
+        if !self.unanswered.is_resting(name) {
+            self.unanswered.succeeded(name);
+        }
     }
 }
 

@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use jiff::Timestamp;
 
 use super::actions::{Action, NewMemberRecord, Witness};
+use super::restarts::restarting;
 use crate::clock;
 use crate::etcd::members::{ChangeError, ChangeFault, ListedMember};
-use crate::etcd::{Error, Etcd, Fence, MemberId, Revision, Stop, Txn};
+use crate::etcd::{Class, Error, Etcd, Fence, MemberId, Revision, Stop, Txn};
 use crate::failpoint;
 use crate::roles::reason::Reason;
 use crate::store::Store;
@@ -20,6 +22,10 @@ pub const CHANGE_LIMIT: Duration = Duration::from_secs(5);
 /// How long the proof in the transaction of an intent, that roles are not paused, does for the call that follows it. The call
 /// keeps the better part of its limit.
 const PROVEN_FOR: Duration = Duration::from_secs(2);
+
+/// What to do about a change of members that etcd denies.
+const NEEDS_ROOT: &str = "only a user with etcd's role root may change members: give it to the user of the replicas \
+                          (etcdctl user grant-role USER root)";
 
 /// What a decision knows of the pauses of roles.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +60,19 @@ pub enum NotDone {
     LostLeadership,
 }
 
+impl NotDone {
+    /// How an action ended, in one word: for traces.
+    pub fn outcome(outcome: &Outcome) -> &'static str {
+        match outcome {
+            Ok(_) => "OK",
+            Err(Self::Stale) => "Stale",
+            Err(Self::Failed(..)) => "Failed",
+            Err(Self::NotCalled(..)) => "NotCalled",
+            Err(Self::LostLeadership) => "LostLeadership",
+        }
+    }
+}
+
 /// Executes an action, or nothing where roles were paused since it was decided. A call that follows its own intent within
 /// [`PROVEN_FOR`] is made all the same: its proof is that of the intent.
 ///
@@ -69,6 +88,7 @@ pub async fn execute(store: &Store, fence: &Fence, action: Action, decided: Unpa
     if proven.is_none() && !matches!(action, Action::Commit(_) | Action::Forget { .. }) {
         check_unpaused(etcd, fence, unpaused(Txn::new()), deadline).await?;
     }
+    check_restart(store, &action, deadline).await?;
     match action {
         Action::Commit(txn) => commit(etcd, fence, unpaused(txn)).await,
         Action::Forget {
@@ -126,6 +146,35 @@ async fn check_unpaused(etcd: &Etcd, fence: &Fence, proof: Txn, deadline: Instan
         proven = commit(etcd, fence, proof) => proven,
     };
     proven.map(drop).map_err(not_called)
+}
+
+/// A change of voters waits while the etcd of another member starts again (INV-5).
+async fn check_restart(store: &Store, action: &Action, deadline: Instant) -> Result<(), NotDone> {
+    let removed = match action {
+        Action::Remove { victim, .. } => Some(victim.id),
+        Action::Promote { .. } => None,
+        Action::Commit(_)
+        | Action::Forget { .. }
+        | Action::MoveLeadership { .. }
+        | Action::Add { .. }
+        | Action::Readdress { .. } => return Ok(()),
+    };
+    let key = store.keys.rotation();
+    let read = tokio::select! {
+        biased;
+        () = clock::passed(deadline) => return Err(not_called(no_answer())),
+        read = store.etcd.get(&key) => read,
+    };
+    let unread = |error: Error| NotDone::NotCalled(Reason::EtcdUnavailable, error.to_string());
+    let (stored, _) = read.map_err(unread)?;
+    match stored.and_then(|stored| restarting(&stored.value, removed, Timestamp::now())) {
+        Some(member) => {
+            let message =
+                format!("the etcd of member {member} starts again, for a rotation of the authorities");
+            Err(NotDone::NotCalled(Reason::Pending, message))
+        }
+        None => Ok(()),
+    }
 }
 
 /// The same for a call that was not made.
@@ -191,10 +240,16 @@ fn refused(error: ChangeError) -> NotDone {
         ChangeFault::QuorumAtRisk
         | ChangeFault::NotALearner
         | ChangeFault::MemberNotFound
-        | ChangeFault::Denied
         | ChangeFault::Refused => Reason::EtcdRefused,
+        // The next request has another token.
+        ChangeFault::Denied if error.error.class == Class::StaleToken => Reason::EtcdRefused,
+        ChangeFault::Denied => Reason::EtcdDenied,
     };
-    NotDone::Failed(reason, error.to_string())
+    let message = match reason {
+        Reason::EtcdDenied => format!("{error}; {NEEDS_ROOT}"),
+        _ => error.to_string(),
+    };
+    NotDone::Failed(reason, message)
 }
 
 async fn add(

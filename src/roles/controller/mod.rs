@@ -12,7 +12,9 @@ mod outage;
 mod phase;
 mod probes;
 mod report;
+mod restarts;
 mod schedule;
+mod shown;
 mod sightings;
 mod state;
 mod survey;
@@ -23,9 +25,11 @@ use std::time::Duration;
 
 use self::state::TermState;
 use super::plan::Limits;
+use super::summary::RolesSummary;
 use crate::etcd::Fence;
 use crate::store::writer::{Writer, writer};
 use crate::store::{Follower, Store};
+use crate::summary::Latest;
 use crate::term::{NodeWrites, Notices};
 
 /// Waits and limits.
@@ -73,6 +77,8 @@ pub struct RoleController {
     pub node_writes: NodeWrites,
     /// Waits and limits.
     pub settings: Settings,
+    /// Gets what is known of members and roles, for people.
+    pub summaries: Latest<RolesSummary>,
 }
 
 impl RoleController {

@@ -39,6 +39,8 @@ pub enum Event {
     Written(Vec<upkeep::Ended>),
     /// A test of peer URLs has ended.
     Probed,
+    /// Another summary for people is due.
+    SummaryDue,
     /// Something is due: a survey, an expiry, a report, a superseded survey to drop.
     Due,
 }

@@ -51,6 +51,7 @@ impl Reporter {
     pub fn new(metrics: Metrics, notices: Notices) -> Self {
         let members = MEMBER_KINDS.map(|kind| metrics.members.get_or_create(&kind).clone());
         let others = [
+            &metrics.etcd_database_bytes,
             &metrics.members_unmanaged,
             &metrics.removed_nodes,
             &metrics.quorum_blocked,
@@ -211,6 +212,10 @@ impl Reporter {
             self.metrics.members.get_or_create(kind).set(gauge(count));
         }
         self.observe_alarms(membership);
+        let bytes = membership.db_size().unwrap_or(0);
+        self.metrics
+            .etcd_database_bytes
+            .set(i64::try_from(bytes).unwrap_or(i64::MAX));
         let unmanaged = membership.members.iter().filter(|member| member.record.is_none());
         let unmanaged: BTreeSet<MemberId> = unmanaged.map(|member| member.id).collect();
         self.metrics.members_unmanaged.set(gauge(unmanaged.len()));

@@ -67,7 +67,7 @@ impl Schedule {
             _ => LATER,
         };
         let most = match reason {
-            Reason::EtcdRefused => self.refused_most,
+            Reason::EtcdRefused | Reason::EtcdDenied => self.refused_most,
             _ => self.most,
         };
         Policy::new(first.min(self.most), most)

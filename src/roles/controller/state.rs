@@ -18,6 +18,7 @@ use super::phase::{Event, Phase};
 use super::probes::Probes;
 use super::report::Reporter;
 use super::schedule::{LATER, Schedule};
+use super::shown::Shown;
 use super::sightings::Sightings;
 use super::survey::Survey;
 use super::unread::Unread;
@@ -33,6 +34,7 @@ use crate::roles::index::Index;
 use crate::roles::membership::{Membership, membership};
 use crate::roles::plan::{Plan, Step, plan};
 use crate::roles::reason::Reason;
+use crate::span;
 use crate::store::Update;
 use crate::store::writer::Writer;
 use crate::term::TermOver;
@@ -45,6 +47,14 @@ fn ends_failures(step: &Step) -> bool {
         Step::DecideAdd(_) => false,
         Step::Note { progress, .. } => !matches!(progress, Progress::Adding | Progress::Waiting),
         _ => true,
+    }
+}
+
+/// What a step is about, in traces.
+fn shown(subject: &Subject) -> String {
+    match subject {
+        Subject::Member(id) => format!("member/{id}"),
+        Subject::Join(node) => format!("join/{node}"),
     }
 }
 
@@ -72,6 +82,7 @@ pub struct TermState<'c> {
     /// The last of them that this term has taken note of.
     outage: Option<Outage>,
     unread: Unread,
+    shown: Shown,
 }
 
 impl<'c> TermState<'c> {
@@ -100,6 +111,7 @@ impl<'c> TermState<'c> {
             outages: store.etcd.last_outage(),
             outage: None,
             unread: Unread::since(Instant::now()),
+            shown: Shown::new(&controller.summaries),
         }
     }
 
@@ -108,13 +120,14 @@ impl<'c> TermState<'c> {
         if self.index.take_in(update) {
             self.schedule.wake();
         }
+        self.shown.note_change();
         self.unread.show(self.index.is_complete(), Instant::now());
     }
 
     /// What happens next. Safe to cancel.
     pub async fn next(&mut self) -> Event {
         let timer = self.timer();
-        let idle = self.is_idle();
+        let (idle, complete) = (self.is_idle(), self.index.is_complete());
         tokio::select! {
             event = self.phase.next() => event,
             ended = self.upkeep.next() => Event::Written(ended),
@@ -123,6 +136,7 @@ impl<'c> TermState<'c> {
             Some(()) = self.superseded.next() => Event::Due,
             Ok(()) = self.outages.changed() => Event::Due,
             () = sleep_until(timer) => Event::Due,
+            () = self.shown.due(), if complete => Event::SummaryDue,
         }
     }
 
@@ -156,6 +170,7 @@ impl<'c> TermState<'c> {
             Event::Executed(outcome) => self.on_executed(outcome)?,
             Event::Written(ended) => self.on_written(ended)?,
             Event::Probed => self.schedule.wake(),
+            Event::SummaryDue => self.shown.publish(&self.index),
         }
         Ok(())
     }
@@ -349,6 +364,9 @@ impl<'c> TermState<'c> {
         }
         let now = Timestamp::now();
         let next = plan(&membership, &settings.limits);
+        if membership.complete {
+            self.shown.surveyed(&membership, &next.blocked, now);
+        }
         // While roles are paused nothing would be done about what a test finds.
         if !self.index.is_paused() {
             let etcd = &self.controller.store.etcd;
@@ -386,11 +404,18 @@ impl<'c> TermState<'c> {
             last_pause: self.index.last_pause(),
             proven: own.map(|(_, sent)| *sent),
         };
+        let traced = || span::step("roles", format_args!("{step:#}"), shown(&step.subject()));
+        let traced = match &self.phase {
+            Phase::Surveying(survey) => survey.trace(traced),
+            Phase::Idle | Phase::Acting { .. } => traced(),
+        };
         let (before, after) = failpoints(&step);
         let (store, fence) = (store.clone(), fence.clone());
         let executing = async move {
             failpoint::pause_at(before).await;
-            let outcome = execute(&store, &fence, action, decided).await;
+            // The largest of the futures here: in a box, since a thread has 2 MiB for all that are within each other.
+            let executed = Box::pin(execute(&store, &fence, action, decided));
+            let outcome = span::within(traced, executed, NotDone::outcome).await;
             failpoint::abort_at(after);
             outcome
         };

@@ -5,16 +5,20 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
+use tracing::{Instrument as _, Span};
 
 use crate::clock;
 use crate::etcd::members::{Evidence, ListedMember, MemberList};
 use crate::etcd::{Error, Etcd, MemberId};
+use crate::span;
 
 /// One survey. Members of the last list are asked at once, while the new list is read: their answers count if the new
 /// list has them unchanged.
 pub struct Survey {
     etcd: Etcd,
     limit: Duration,
+    /// The pass that the survey is, in traces. It ends with the survey.
+    span: Span,
     /// When the questions were sent, by the clock of windows: no answer is older.
     begun: Instant,
     /// Members whose removal is decided. A request for their status could make them panic, so they are asked for a read alone.
@@ -53,6 +57,7 @@ impl Survey {
         let mut survey = Self {
             etcd: etcd.clone(),
             limit,
+            span: span::pass("roles"),
             begun: clock::now(),
             leaving,
             list: None,
@@ -66,9 +71,10 @@ impl Survey {
             .iter()
             .find(|member| !member.learner && !survey.leaving.contains(&member.id));
         let voter = voter.cloned();
-        survey.under_way.push(Box::pin(
-            async move { Reply::List(list(&etcd, voter, limit).await) },
-        ));
+        let listing = async move { Reply::List(list(&etcd, voter, limit).await) };
+        survey
+            .under_way
+            .push(Box::pin(listing.instrument(survey.span.clone())));
         for member in last {
             survey.ask(member.clone());
         }
@@ -79,13 +85,15 @@ impl Survey {
         self.asked.push(member.clone());
         let (etcd, limit) = (self.etcd.clone(), self.limit);
         let leaves = self.leaving.contains(&member.id);
-        self.under_way.push(Box::pin(async move {
+        let asking = async move {
             let evidence = match leaves {
                 true => etcd.survey_leaving(&member, limit).await,
                 false => etcd.survey_one(&member, limit).await,
             };
             Reply::Answer(Box::new((member, evidence)))
-        }));
+        };
+        self.under_way
+            .push(Box::pin(asking.instrument(self.span.clone())));
     }
 
     /// Resolves when the list or an answer has come in, or once all of them have; never after that. Safe to cancel.
@@ -116,6 +124,11 @@ impl Survey {
     /// request for its status.
     pub async fn drain(mut self) {
         while self.under_way.next().await.is_some() {}
+    }
+
+    /// The span of a step that the survey has led to.
+    pub fn trace(&self, step: impl FnOnce() -> Span) -> Span {
+        self.span.in_scope(step)
     }
 
     /// The list, once it has been read.

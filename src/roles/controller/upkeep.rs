@@ -10,6 +10,7 @@ use crate::failpoint;
 use crate::roles::index::Index;
 use crate::roles::owner::Owner;
 use crate::roles::transitions::{Transition, transitions};
+use crate::span;
 use crate::store::object::member::is_ended;
 use crate::store::object::time;
 use crate::store::writer::{Proof, Unit, Writer};
@@ -83,6 +84,7 @@ impl Upkeep {
         let writer = self.writer.clone();
         // Other writes refuse no restriction.
         let held_back = self.nodes.contains(&key).then(|| self.node_writes.clone());
+        let step = span::step("roles", "write", String::from_utf8_lossy(&key));
         self.acts.begin(key, async move {
             if let Some(node_writes) = held_back {
                 node_writes.allowed().await;
@@ -90,7 +92,8 @@ impl Upkeep {
             if transition.is_some() {
                 failpoint::abort_at("roles.changing-roles");
             }
-            let result = writer.write(unit).await;
+            let outcome = |done: &Result<_, _>| if done.is_ok() { "OK" } else { "NotWritten" };
+            let result = span::within(step, writer.write(unit), outcome).await;
             if transition.is_some() {
                 failpoint::abort_at("roles.changed-roles");
             }

@@ -155,7 +155,7 @@ fn waiting_note(membership: &Membership, pending: &PendingJoin, blocked: &Blocke
         false => Progress::Waiting,
     };
     let lasts = match progress {
-        Progress::Adding => membership.explain(blocked.reason).is_some(),
+        Progress::Adding => membership.lasts(blocked.reason),
         _ => blocked.reason != Reason::Pending,
     };
     let why = Some((blocked.reason, blocked.message.clone()));

@@ -103,14 +103,16 @@ fn is_replaced(membership: &Membership, member: &Member) -> Result<bool, Blocked
     }
 }
 
-/// What becomes of a removal without grounds while a call of it may be under way: it is carried out, and the node may join
-/// again. A member that is well after all is not given up for that; it waits until its removal can be withdrawn.
+/// What becomes of a removal without grounds while a call of it may be under way, as one of an earlier term may: it waits until
+/// it can be withdrawn. Only a member without its data is not kept for that: it is removed, and the node may join again.
 fn finish(membership: &Membership, member: &Member) -> Result<Step, Blocked> {
-    if member.removal() == Some(Cause::DataLost) && !is_lost(membership, member, false)? {
-        let message = "it answers again; its removal is withdrawn once no call of it can be under way";
-        return Err(member.block(Reason::MemberHealthy, message));
-    }
-    remove(membership, member)
+    let (reason, what) = match member.removal() {
+        Some(Cause::DataLost) if is_lost(membership, member, false)? => return remove(membership, member),
+        Some(Cause::DataLost) => (Reason::MemberHealthy, "it answers again"),
+        _ => (Reason::Pending, "its node is a manager again"),
+    };
+    let message = format_args!("{what}; its removal is withdrawn once no call of it can be under way");
+    Err(member.block(reason, message))
 }
 
 /// Whether a member that is replaced is without its data, as far as can be seen: the data is corrupt, or it does not answer,

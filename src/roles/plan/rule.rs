@@ -152,6 +152,11 @@ impl Membership {
         }
     }
 
+    /// Whether etcd goes on to refuse this until someone acts.
+    pub(super) fn lasts(&self, reason: Reason) -> bool {
+        reason == Reason::EtcdDenied || self.explain(reason).is_some()
+    }
+
     /// What makes a refusal by etcd last, and what can be done, if that can be seen.
     pub(super) fn explain(&self, reason: Reason) -> Option<String> {
         if reason != Reason::EtcdRefused || !self.complete {

@@ -85,6 +85,7 @@ pub enum Step {
     },
 }
 
+/// In short (`{:#}`) without a message, which may be that of another program: for traces.
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -121,8 +122,11 @@ impl fmt::Display for Step {
                 node, progress, why, ..
             } => {
                 write!(f, "set the join of node {node} to {}", progress_word(*progress))?;
-                why.as_ref()
-                    .map_or(Ok(()), |(reason, message)| write!(f, " ({reason}: {message})"))
+                match why {
+                    None => Ok(()),
+                    Some((reason, _)) if f.alternate() => write!(f, " ({reason})"),
+                    Some((reason, message)) => write!(f, " ({reason}: {message})"),
+                }
             }
         }
     }

@@ -5,12 +5,13 @@ use tracing::{debug, info};
 
 use super::TermState;
 use crate::proto::Volume;
+use crate::span;
 use crate::store::Name;
 use crate::store::object::volume::made_at;
-use crate::volumes::conditions::condition_changes;
+use crate::volumes::conditions::{condition_changes, new_waits};
 use crate::volumes::index::VolumeSnapshot;
 use crate::volumes::lanes::Lane;
-use crate::volumes::operation::{Action, Operation};
+use crate::volumes::operation::{Action, Completion, Operation};
 use crate::volumes::plan::{Decision, Observed, Plugin, Step, plan};
 use crate::volumes::record::Conditions;
 use crate::volumes::retry_state::RetryState;
@@ -92,13 +93,17 @@ impl TermState {
         snapshot: VolumeSnapshot,
         action: Action,
     ) -> bool {
+        let (lane, node) = Lane::of(&action);
+        // The plugin may be at work on the volume. The end of that rest plans it again.
+        if lane != Lane::Record && self.unsettled.is_unanswered(name) {
+            return false;
+        }
         let Some(plugin) = self.plugins.get_mut(driver) else {
             return false;
         };
         let state = self.unsettled.state(name);
         // First come, first served in each lane; but a volume whose operation has just ended goes on before those that wait, so
         // that what was begun is completed.
-        let (lane, node) = Lane::of(&action);
         if !plugin.lanes.begin_or_queue(name, lane, node) {
             state.queue();
             return false;
@@ -122,7 +127,9 @@ impl TermState {
             checks_capacity: plugin.checks_capacity(),
             permits: plugin.lanes.permits(lane),
         };
-        self.operations.push(operation.run(self.env.clone()).boxed());
+        let step = span::step("volumes", &operation.action, format_args!("volume/{name}"));
+        let running = span::within(step, operation.run(self.env.clone()), Completion::outcome);
+        self.operations.push(running.boxed());
         true
     }
 
@@ -140,10 +147,15 @@ impl TermState {
 
     /// Has a volume wait for a session of its plugin.
     pub(super) fn park(&mut self, name: &Name, driver: &Name) {
+        self.await_session(name, driver);
+        self.connect(driver);
+    }
+
+    /// The same, where the present session goes on: the volume waits for the one after it.
+    pub(super) fn await_session(&mut self, name: &Name, driver: &Name) {
         if let Some(plugin) = self.plugins.get_mut(driver) {
             plugin.parked.insert(name.clone());
         }
-        self.connect(driver);
     }
 
     /// No step can be taken now: writes the conditions, then ends the pass.
@@ -152,9 +164,13 @@ impl TermState {
         let changes = condition_changes(state, &snapshot, decision);
         let are_written = state.is_some_and(|state| state.conditions_written);
         if changes != Conditions::default() && !are_written {
+            let waits = new_waits(&changes, decision);
             // A volume that is queued writes them when its turn comes.
             let has_begun = self.begin_or_queue(name, driver, snapshot, Action::SetConditions(changes));
             self.unsettled.state(name).conditions_written = has_begun;
+            for wait in waits.into_iter().filter(|_| has_begun) {
+                self.report_wait(name, wait);
+            }
             return;
         }
         let waits_for_offer = decision.waits.iter().any(|wait| wait.reason.is_fault());

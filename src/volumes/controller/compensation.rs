@@ -9,6 +9,18 @@ use crate::volumes::plan::{Plugin, Target};
 use crate::volumes::retry_state::RetryState;
 
 impl TermState {
+    /// What an earlier leader has begun to undo, and had no answer about, is undone by this one (INV-3). A volume that was taken in since
+    /// has a record that says so itself.
+    pub(super) fn take_over_undoing(&mut self) {
+        let left = self.index.undoing().flat_map(Compensation::left_by);
+        let forgotten = left.filter(|(_, one)| self.index.leading_to(&one.volume).is_none());
+        let forgotten: Vec<_> = forgotten.collect();
+        for (name, compensation) in forgotten {
+            self.unsettled.state(&name).compensations.push(compensation);
+            self.woken.push_back(name);
+        }
+    }
+
     /// Results of volumes that were taken back, or in, under other names go there: the records that decide about them wake those names.
     fn hand_over(&mut self, name: &Name) {
         let has_any = |state: &RetryState| !state.compensations.is_empty();
@@ -91,8 +103,11 @@ impl TermState {
         }
         match self.observe_plugin(&driver, &compensation.volume) {
             Plugin::Offers(_) => {}
-            // What was made at one backend is not undone at another.
-            Plugin::OtherBackend => return false,
+            // What was made at one backend is not undone at another. Its own may answer in the next session.
+            Plugin::OtherBackend => {
+                self.await_session(name, &driver);
+                return false;
+            }
             Plugin::Missing | Plugin::Unknown => {
                 self.park(name, &driver);
                 return false;

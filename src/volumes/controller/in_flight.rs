@@ -4,6 +4,7 @@
 //! another name while the call goes on.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use crate::proto::Volume;
 use crate::store::Name;
@@ -25,7 +26,7 @@ pub(super) struct InFlight {
     running: HashMap<Name, Running>,
     by_uid: HashMap<Box<str>, BTreeSet<Name>>,
     /// By plugin and the plugin's id.
-    by_id: HashMap<Box<str>, BTreeSet<Name>>,
+    by_id: HashMap<Arc<str>, BTreeSet<Name>>,
 }
 
 impl InFlight {
@@ -56,6 +57,11 @@ impl InFlight {
             take(&mut self.by_id, &id, name);
         }
         held_back
+    }
+
+    /// The names of the volumes for which calls are under way: a few, whatever there is.
+    pub(super) fn names(&self) -> impl Iterator<Item = &Name> {
+        self.running.keys()
     }
 
     /// A volume of the plugin was deleted.
@@ -127,6 +133,7 @@ mod tests {
         let mut in_flight = InFlight::default();
         let (data, old, theirs) = (name("data"), name("old"), name("theirs"));
         in_flight.begin(&data, &volume("uid-1", "vol-1"));
+        assert!(in_flight.names().eq([&data]));
         let mut held = |name: &Name, volume: &Volume| in_flight.hold_back(name, volume, &index);
         assert!(held(&old, &volume("uid-1", "")), "the same volume, taken back");
         assert!(
@@ -143,5 +150,6 @@ mod tests {
         assert_eq!(in_flight.end(&data), [old.clone(), theirs].into());
         assert!(!in_flight.hold_back(&old, &volume("uid-1", "vol-1"), &index));
         assert!(in_flight.end(&data).is_empty());
+        assert!(in_flight.names().next().is_none());
     }
 }

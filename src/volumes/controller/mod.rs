@@ -11,39 +11,43 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, SelectAll, unfold};
 use tokio::time::Instant;
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
-use super::index::{Change, Index, Part};
+use super::index::{Index, Part};
 use super::lanes::Lane;
-use super::operation::{Action, Completion, Env, Failure, Held, Interrupted, WaitsFor};
+use super::operation::{Action, Completion, Env, Failure, Held, Interrupted};
 use super::plan::{Step, Target};
 use super::plugin_state::PluginState;
-use super::retry_state::{RetryState, Unsettled};
+use super::retry_state::{Due, Unsettled};
+use super::summary::{VolumesSummary, summary};
 use crate::csi::{Code, Plugins};
-use crate::etcd::{Fence, Revision};
+use crate::etcd::Fence;
 use crate::failpoint;
-use crate::kube::events::{Notice, Severity};
+use crate::secrets::Reader;
 use crate::store::writer::writer;
 use crate::store::{Follower, Name, Store, Update};
+use crate::summary::{Latest, Summarizer};
 use crate::term::{Notices, TermOver};
 
 mod advance;
+mod comparing;
 mod compensation;
 mod gauges;
+mod history;
 mod in_flight;
 mod plugins;
+mod reports;
 mod status;
+mod wakes;
 
+use comparing::Comparing;
 use gauges::Gauges;
 use in_flight::InFlight;
 use plugins::PluginEvent;
+use reports::note;
 
 /// Woken volumes that are planned before the loop looks for events again.
 const PLANNED_AT_ONCE: usize = 256;
-
-/// Volumes that are tried again for the capacity that one has left. Were it all that wait, the deletion of many would have all ask
-/// for it many times.
-const TRIED_FOR_CAPACITY: usize = 16;
 
 /// Between two looks at sessions that have ended, at lists that are due, and at the gauges.
 const TICK: Duration = Duration::from_secs(1);
@@ -71,8 +75,12 @@ pub struct VolumeController {
     pub fence: Fence,
     /// The waits of the controller.
     pub times: Times,
+    /// Reads the values of Secrets.
+    pub secrets: Reader,
     /// Publishes Kubernetes Events.
     pub notices: Notices,
+    /// Gets what the volumes are like, for people.
+    pub summaries: Latest<VolumesSummary>,
 }
 
 impl VolumeController {
@@ -83,21 +91,25 @@ impl VolumeController {
         let window = self.fence.window().clone();
         let state = TermState {
             index: Index::new(self.store.keys.clone()),
+            is_listed: false,
             env: Env {
                 store: self.store,
                 fence: self.fence,
                 writer,
+                secrets: self.secrets,
             },
             csi_plugins: Plugins::new(metrics.clone()),
             plugins: HashMap::new(),
             unsettled: Unsettled::default(),
             in_flight: InFlight::default(),
             woken: VecDeque::new(),
+            comparing: VecDeque::new(),
             operations: FuturesUnordered::new(),
             plugin_events: FuturesUnordered::new(),
             times: self.times,
             notices: self.notices,
             gauges: Gauges::new(metrics),
+            summarizer: Summarizer::new(&self.summaries),
         };
         tokio::select! {
             // First: dropping the state cancels its calls, connections and lists with the window (INV-3).
@@ -113,6 +125,8 @@ impl VolumeController {
 struct TermState {
     env: Env,
     index: Index,
+    /// Whether every range was listed once. Before that, nothing was planned.
+    is_listed: bool,
     csi_plugins: Plugins,
     plugins: HashMap<Name, PluginState>,
     unsettled: Unsettled,
@@ -120,15 +134,21 @@ struct TermState {
     in_flight: InFlight,
     /// Volumes to plan, the longest waiting first.
     woken: VecDeque<Name>,
+    /// Lists of plugins that are being compared with the records.
+    comparing: VecDeque<Comparing>,
     operations: FuturesUnordered<BoxFuture<'static, Completion>>,
     plugin_events: FuturesUnordered<BoxFuture<'static, PluginEvent>>,
     times: Times,
     notices: Notices,
     gauges: Gauges,
+    summarizer: Summarizer<VolumesSummary>,
 }
 
 impl TermState {
     async fn run(mut self) {
+        if let Err(TermOver) = history::settle(&self.env, &self.notices).await {
+            return;
+        }
         let followed = Part::ALL.map(|part| {
             let follower = Follower::new(&self.env.store.etcd, part.range(&self.env.store.keys));
             let updates = unfold(follower, move |mut follower| async move {
@@ -142,8 +162,11 @@ impl TermState {
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         loop {
             self.plan_woken();
+            self.compare_some();
             self.gauges.set_depth(&self.plugins);
-            let is_more_woken = !self.woken.is_empty() && self.index.is_complete();
+            let is_complete = self.index.is_complete();
+            let is_more_woken = !self.woken.is_empty() && is_complete;
+            let is_more = is_more_woken || !self.comparing.is_empty();
             tokio::select! {
                 Some((part, update)) = updates.next() => self.take_in(part, update),
                 Some(completion) = self.operations.next() => {
@@ -152,67 +175,50 @@ impl TermState {
                     }
                 }
                 Some(event) = self.plugin_events.next() => self.on_plugin_event(event),
-                due = self.unsettled.next_due() => {
-                    self.gauges.metrics.volume_retries.inc_by(u64::try_from(due.len()).unwrap_or(u64::MAX));
-                    self.woken.extend(due);
-                }
-                () = tokio::task::yield_now(), if is_more_woken => {}
+                due = self.unsettled.next_due() => self.on_due(due),
+                () = tokio::task::yield_now(), if is_more => {}
                 _ = tick.tick() => self.tick(),
+                () = self.summarizer.due(), if is_complete => {
+                    self.summarizer.publish(|| summary(&self.index));
+                }
             }
         }
     }
 
     fn take_in(&mut self, part: Part, update: Update) {
-        let was_complete = self.index.is_complete();
         let changes = self.index.take_in(part, update);
-        if !self.index.is_complete() {
-            return;
-        }
-        if !was_complete {
-            failpoint::abort_at("volumes.listed");
-            self.wake_all();
-            return;
-        }
-        for change in changes {
-            match change {
-                Change::Record(name, revision) => self.wake(name, Some(revision)),
-                Change::Around(name) => self.wake(name, None),
-                Change::Plugin(plugin) => {
-                    self.configure(&plugin);
-                    for name in self.volumes_of(&plugin) {
-                        self.wake(name, None);
-                    }
-                }
+        self.summarizer.note_change();
+        if !self.is_listed {
+            if self.index.is_complete() {
+                self.is_listed = true;
+                failpoint::abort_at("volumes.listed");
+                self.take_over_undoing();
+                self.wake_all();
             }
+            return;
+        }
+        // A range that is listed again, as after a compaction, wakes what has changed in it, which is planned after the end of the
+        // list. If it woke all volumes, each that rests after a failure would be tried at once.
+        for change in changes {
+            self.on_change(change);
         }
     }
 
-    /// Every range was listed. Plans every volume, and those whose records an interrupted list left out.
+    /// Every range was listed for the first time. Plans every volume.
     fn wake_all(&mut self) {
-        let mut names = self.index.names();
-        let used = names.iter().filter_map(|name| self.index.driver(name));
-        let drivers: BTreeSet<Name> = used.chain(self.index.plugins()).cloned().collect();
+        let named = self.index.drivers().chain(self.index.plugins());
+        let drivers: BTreeSet<Name> = named.cloned().collect();
         for driver in drivers {
             self.configure(&driver);
         }
+        let names = self.index.names();
         debug!(volumes = names.len(), "planning every volume");
-        let without_record = self.unsettled.iter().map(|(name, _)| name);
-        names.extend(without_record.filter(|name| !self.index.has(name)).cloned());
         // What waits for the new leader goes first.
-        names.sort_by_cached_key(|name| self.index.seems_settled(name));
-        for name in names {
+        let names = names.into_iter();
+        let (settled, open): (Vec<Name>, Vec<Name>) = names.partition(|name| self.index.seems_settled(name));
+        for name in open.into_iter().chain(settled) {
             self.wake(name, None);
         }
-    }
-
-    /// The volumes that a change of the plugin may concern: its own, and all whose records are gone, which are few.
-    fn volumes_of(&self, plugin: &Name) -> BTreeSet<Name> {
-        let orphaned = self
-            .unsettled
-            .iter()
-            .filter(|(_, state)| !state.compensations.is_empty());
-        let orphaned = orphaned.map(|(name, _)| name.clone());
-        self.index.of_plugin(plugin).into_iter().chain(orphaned).collect()
     }
 
     /// Takes over the record of a plugin.
@@ -229,14 +235,6 @@ impl TermState {
         }
     }
 
-    /// Something about a volume changed: plans it again, with everything that failed. `written` is the revision of one of
-    /// its records, if that is what changed.
-    fn wake(&mut self, name: Name, written: Option<Revision>) {
-        if self.unsettled.wake(&name, written) {
-            self.woken.push_back(name);
-        }
-    }
-
     fn plan_woken(&mut self) {
         if !self.index.is_complete() {
             return;
@@ -249,6 +247,18 @@ impl TermState {
         }
     }
 
+    fn on_due(&mut self, due: Due) {
+        let names = match due {
+            Due::Retried(names) => {
+                let retries = u64::try_from(names.len()).unwrap_or(u64::MAX);
+                self.gauges.metrics.volume_retries.inc_by(retries);
+                names
+            }
+            Due::Free(names) => names,
+        };
+        self.woken.extend(names);
+    }
+
     fn on_completion(&mut self, completion: Completion) -> Result<(), TermOver> {
         let Completion {
             volume: name,
@@ -257,14 +267,15 @@ impl TermState {
             result,
             records,
         } = completion;
-        let (mut is_news, mut around) = (false, Vec::new());
+        let (mut is_news, mut noted) = (false, Vec::new());
         for record in &records {
             // A record that was only read was written by someone else. That counts as a change now: when the watch delivers
             // it, its revision is already known.
             let now = record.now.as_ref().map_err(|deleted| *deleted);
             let changes = self.index.note(&record.key, now);
             is_news |= !changes.is_empty() && !record.own;
-            around.extend(changes.into_iter().filter_map(Change::around));
+            noted.extend(changes);
+            self.summarizer.note_change();
         }
         is_news |= self.unsettled.end_operation(&name, &records);
         let target = match &action {
@@ -278,6 +289,9 @@ impl TermState {
             Err(Interrupted::Failed(failure)) => failure.code.map(|code| code == Code::DeadlineExceeded),
             Err(_) => None,
         };
+        if let Some(timed_out) = timed_out {
+            self.unsettled.called(&name, !timed_out);
+        }
         match result {
             Ok(()) => self.on_success(&name, &driver, &action, &target),
             Err(Interrupted::Stale) => self.unsettled.observed_stale(&name, target),
@@ -288,11 +302,9 @@ impl TermState {
                 self.unsettled.state(&name).compensations.push(*compensation);
             }
             Err(Interrupted::Failed(failure)) => {
-                let lacks_capacity = failure.waits_for == Some(WaitsFor::Capacity);
+                let waits_for = failure.waits_for.clone();
                 self.on_failure(&name, target, failure);
-                if lacks_capacity {
-                    self.await_capacity(&name, &driver);
-                }
+                is_news |= self.begin_wait(waits_for.as_ref(), &name, &driver);
             }
             Err(Interrupted::LostLeadership) => return Err(TermOver),
         }
@@ -301,8 +313,8 @@ impl TermState {
         }
         self.woken.extend(self.in_flight.end(&name));
         // The watch delivers no news of what is noted already.
-        for other in around {
-            self.wake(other, None);
+        for change in noted {
+            self.on_noted(change);
         }
         let (lane, node) = Lane::of(&action);
         self.on_called(&driver, timed_out);
@@ -352,57 +364,13 @@ impl TermState {
         }
     }
 
-    /// A volume of the plugin was deleted at the backend: plans some of those again for which there was no capacity.
-    fn wake_for_capacity(&mut self, driver: &Name) {
-        self.in_flight.made_capacity(driver);
-        for name in self.unsettled.made_capacity(driver, TRIED_FOR_CAPACITY) {
-            // Without a new beginning: most of them fail as before, and that is no news.
-            if self.unsettled.try_again(&name) {
-                self.woken.push_back(name);
-            }
-        }
-    }
-
-    /// The plugin had no capacity for the volume. If another volume was deleted meanwhile, there may be some by now.
-    fn await_capacity(&mut self, name: &Name, driver: &Name) {
-        self.unsettled.await_capacity(driver, name);
-        if self.in_flight.has_new_capacity(name) {
-            self.unsettled.try_again(name);
-        }
-    }
-
-    /// The volume has left this node: plans those again that wait for that.
-    fn wake_for_room(&mut self, name: &Name, node: Option<&Name>) {
-        let mut waiting = self.unsettled.left(name, node);
-        // A call in flight may fail for what was there when it began.
-        let running = |other: &Name| self.unsettled.get(other).is_some_and(RetryState::is_running);
-        let there = node.into_iter().flat_map(|node| self.index.of_node(node));
-        waiting.extend(there.filter(running));
-        for other in waiting {
-            self.wake(other, None);
-        }
-    }
-
     fn on_failure(&mut self, name: &Name, target: Target, failure: Failure) {
-        let place = match &target {
-            Target::Volume => String::new(),
-            Target::Node(node) => format!(" on node {node}"),
-            Target::Stray(id) => format!(" on node id {id}"),
-            Target::Orphaned => ", whose record is gone".to_owned(),
-        };
-        let Failure { why, .. } = &failure;
-        let note = format!("volume {name}{place}: {}: {}", why.reason, why.message);
+        let note = note(name, &target, &failure.why);
         // Only the first failure in a row; metrics count the others.
         if !self.unsettled.fail(name, target, failure) {
             debug!("{note}");
             return;
         }
-        warn!("{note}");
-        self.notices.send(Notice {
-            severity: Severity::Warning,
-            reason: "VolumeBlocked",
-            action: "Volumes",
-            note,
-        });
+        self.report_blocked(note);
     }
 }

@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use jiff::Timestamp;
 use tokio::time::Instant;
-use tracing::warn;
+use tracing::{Instrument as _, warn};
 
 use super::TermState;
 use crate::csi::{CallError, ListedVolume, NotReady, Session};
-use crate::kube::events::{Notice, Severity};
+use crate::span;
 use crate::store::Name;
-use crate::volumes::drift::{self, Drift};
-use crate::volumes::plan::Plugin;
+use crate::volumes::comparison::{AT_ONCE, Listed};
+use crate::volumes::drift;
 use crate::volumes::plugin_state::PluginState;
-use crate::volumes::record::{self, Blocked};
 use crate::volumes::retry_state::RetryState;
 
 /// Between two attempts to connect to a plugin for volumes that wait. The plugin's own backoff decides which of them makes
@@ -41,7 +41,7 @@ pub(super) enum Answer {
     Listed {
         /// How many changes the index had taken in when the list was asked for.
         since: u64,
-        volumes: Result<Vec<ListedVolume>, CallError>,
+        volumes: Result<Listed, CallError>,
     },
 }
 
@@ -77,15 +77,13 @@ impl TermState {
                     Err(not_ready) => self.on_not_ready(&driver, not_ready),
                 }
             }
-            Answer::Listed { since, volumes } => {
-                plugin.is_comparing = false;
-                match volumes {
-                    Ok(listed) => self.compare(&driver, since, listed),
-                    Err(error) => {
-                        warn!(plugin = %driver, "cannot compare its volumes with the records: {error}")
-                    }
+            Answer::Listed { since, volumes } => match volumes {
+                Ok(listed) => self.begin_comparison(driver, since, listed),
+                Err(error) => {
+                    plugin.is_comparing = false;
+                    warn!(plugin = %driver, "cannot compare its volumes with the records: {error}");
                 }
-            }
+            },
         }
     }
 
@@ -179,6 +177,7 @@ impl TermState {
     /// forgets plugins that nothing uses.
     pub(super) fn tick(&mut self) {
         self.gauges.set_states(&self.index);
+        self.gauges.set_troubles(self.index.troubles(), Timestamp::now());
         self.gauges.set_plugins(&mut self.plugins);
         self.report_plugins();
         let drivers: Vec<Name> = self.plugins.keys().cloned().collect();
@@ -220,90 +219,39 @@ impl TermState {
             return;
         };
         plugin.compare_at = Instant::now() + self.times.compare_every;
+        plugin.is_comparing = true;
         let Some(session) = plugin.listing_session() else {
             // It lists no nodes, or no longer.
-            self.compare(driver, since, Vec::new());
+            self.begin_comparison(driver.clone(), since, Listed::new());
             return;
         };
-        plugin.is_comparing = true;
         // One list at a time: it needs no permit, and no other call waits for it.
         let (driver, generation) = (driver.clone(), plugin.generation);
         let listing = async move {
-            let volumes = session.list_volumes().await;
+            let volumes = match session.list_volumes().await {
+                Ok(volumes) => Ok(by_id(volumes).await),
+                Err(error) => Err(error),
+            };
             PluginEvent::Answered {
                 driver,
                 generation,
                 answer: Answer::Listed { since, volumes },
             }
         };
-        self.plugin_events.push(listing.boxed());
+        self.plugin_events
+            .push(listing.instrument(span::pass("volumes")).boxed());
     }
+}
 
-    /// Compares a plugin's list of volumes with the records, and plans the volumes that differ, or did.
-    fn compare(&mut self, driver: &Name, since: u64, listed: Vec<ListedVolume>) {
-        let listed = drift::by_id(listed);
-        let (mut compared, mut all, mut differ) = (Vec::new(), 0, 0);
-        for name in self.index.of_plugin(driver) {
-            let state = self.unsettled.get(&name);
-            let before = state.and_then(|state| state.drift.as_ref());
-            let differed = before.is_some_and(|drift| *drift != Drift::default());
-            // A volume that changes, or has changed since the list was asked for, is compared the next time. What was last
-            // found of it counts until then.
-            if state.is_some_and(RetryState::is_active) || self.index.touched_since(&name, since) {
-                all += usize::from(before.is_some());
-                differ += usize::from(differed);
-                continue;
-            }
-            let Some(snapshot) = self.index.observe(&name) else {
-                continue;
-            };
-            // Another backend's list says nothing of the volume.
-            if self.observe_plugin(driver, &snapshot.volume) == Plugin::OtherBackend {
-                continue;
-            }
-            let is_stored = record::is_drifted(&snapshot.volume);
-            match drift::compare(&snapshot, &listed) {
-                Some(found) => {
-                    all += 1;
-                    differ += usize::from(found != Drift::default());
-                    compared.push((name, is_stored, found));
-                }
-                // The list no longer has it: what an earlier one said is not known any more.
-                None if is_stored || differed => compared.push((name, is_stored, Drift::default())),
-                None => {}
-            }
+/// The list by the ids of its volumes, without keeping anything else from its turn for long.
+async fn by_id(volumes: Vec<ListedVolume>) -> Listed {
+    let (mut listed, mut volumes) = (Listed::new(), volumes.into_iter());
+    loop {
+        let some: Vec<ListedVolume> = volumes.by_ref().take(AT_ONCE).collect();
+        if some.is_empty() {
+            return listed;
         }
-        let is_too_many = drift::is_too_many(differ, all);
-        if is_too_many {
-            warn!(plugin = %driver, "{differ} of {all} volumes differ from the plugin's list; nothing is done");
-        }
-        for (name, is_stored, mut found) in compared {
-            found.is_one_of_many = is_too_many && found != Drift::default();
-            let why = found.why(name.as_str());
-            if why.is_none() && !is_stored && self.unsettled.get(&name).is_none() {
-                continue;
-            }
-            let known = self.unsettled.get(&name).and_then(|state| state.drift.as_ref());
-            if known != Some(&found)
-                && let Some(why) = why
-            {
-                self.report_drift(&name, &why);
-            }
-            let state = self.unsettled.state(&name);
-            state.conditions_written = false;
-            state.drift = Some(found);
-            self.woken.push_back(name);
-        }
-    }
-
-    fn report_drift(&self, name: &Name, why: &Blocked) {
-        let note = format!("volume {name}: {}: {}", why.reason, why.message);
-        warn!("{note}");
-        self.notices.send(Notice {
-            severity: Severity::Warning,
-            reason: "VolumeDrifted",
-            action: "Volumes",
-            note,
-        });
+        listed.extend(drift::by_id(some));
+        tokio::task::yield_now().await;
     }
 }

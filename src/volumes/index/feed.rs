@@ -8,11 +8,12 @@ use prost::Message;
 use super::sharing::with_sharing;
 use super::{Change, Index, Part, SeenNode};
 use crate::etcd::{KeyValue, Revision};
-use crate::proto::{Node, Plugin, PluginStatus, RemovedNode};
+use crate::proto::{Node, Plugin, PluginStatus, RemovedNode, Tombstone};
 use crate::store::Name;
 use crate::store::index::Indexed;
 use crate::store::keys::{NodeKey, RoleKey};
 use crate::store::object::decode;
+use crate::wipe::wipe;
 
 /// One range of the index, and what changes in it.
 pub(super) struct Feed<'i> {
@@ -32,6 +33,7 @@ enum Key {
     Plugin(Name),
     PluginStatus(Name),
     Secret(Name),
+    Tombstone(Name),
 }
 
 impl<'i> Feed<'i> {
@@ -65,32 +67,35 @@ impl<'i> Feed<'i> {
                 None => Key::Plugin(name(keys.parse_plugin(key)?)?),
             },
             Part::Secrets => Key::Secret(name(keys.parse_secret(key)?)?),
+            Part::Tombstones => Key::Tombstone(name(keys.parse_tombstone(key)?)?),
         })
     }
 
     fn put_node(&mut self, name: Name, kv: &KeyValue) {
         // An unreadable node exists: nothing is unpublished from it for being unreadable.
         let node = decode::<Node>(name.as_str(), &kv.value).unwrap_or_default();
+        let spec = node.spec.unwrap_or_default();
         let now = SeenNode {
             mod_revision: kv.mod_revision,
             uid: node.metadata.unwrap_or_default().uid,
-            out_of_service: node.spec.is_some_and(|spec| spec.out_of_service),
+            out_of_service: spec.out_of_service,
+            availability: spec.availability(),
             csi: node.status.unwrap_or_default().csi,
         };
+        let before = self.index.nodes.get(&name);
+        // An operation has read it since.
+        if before.is_some_and(|before| before.mod_revision > now.mod_revision) {
+            return;
+        }
         // A node's reporter writes often. Only what volumes depend on counts as a change.
-        let is_same = self
-            .index
-            .nodes
-            .get(&name)
-            .is_some_and(|before| before.same(&now));
-        if !is_same {
+        if !before.is_some_and(|before| before.same(&now)) {
             self.changes.extend(around(&self.index.by_node, &name));
         }
         self.index.nodes.insert(name, now);
     }
 }
 
-/// The changes of the volumes that depend on a node or a secret.
+/// The changes of the volumes that depend on a node.
 fn around<'a>(by: &'a HashMap<Name, BTreeSet<Name>>, what: &Name) -> impl Iterator<Item = Change> + use<'a> {
     let names = by.get(what).into_iter().flatten();
     names.cloned().map(Change::Around)
@@ -139,8 +144,23 @@ impl Indexed for Feed<'_> {
             }
             // The values are read for each call, and kept nowhere.
             Key::Secret(name) => {
+                let mut value = kv.value;
+                wipe(&mut value);
                 if index.secrets.insert(name.clone(), revision) != Some(revision) {
-                    self.changes.extend(around(&index.by_secret, &name));
+                    self.changes.push(Change::Secret(name));
+                }
+            }
+            // What waits for it reads it again.
+            Key::Tombstone(name) => {
+                match Tombstone::decode(&*kv.value)
+                    .ok()
+                    .filter(|left| !left.undoing.is_empty())
+                {
+                    Some(left) => _ = index.undoing.insert(name.clone(), left),
+                    None => _ = index.undoing.remove(&name),
+                }
+                if index.tombstones.insert(name.clone(), revision) != Some(revision) {
+                    self.changes.push(Change::Tombstone(name));
                 }
             }
         }
@@ -159,7 +179,9 @@ impl Indexed for Feed<'_> {
                 self.changes.extend(with_sharing(index, &volume, remove));
             }
             Key::Node(name) => {
-                if index.nodes.remove(&name).is_some() {
+                let known = index.nodes.get(&name);
+                if known.is_some_and(|node| node.mod_revision < at) {
+                    index.nodes.remove(&name);
                     self.changes.extend(around(&index.by_node, &name));
                 }
             }
@@ -173,7 +195,13 @@ impl Indexed for Feed<'_> {
             Key::PluginStatus(name) => _ = index.plugin_statuses.remove(&name),
             Key::Secret(name) => {
                 if index.secrets.remove(&name).is_some() {
-                    self.changes.extend(around(&index.by_secret, &name));
+                    self.changes.push(Change::Secret(name));
+                }
+            }
+            Key::Tombstone(name) => {
+                index.undoing.remove(&name);
+                if index.tombstones.remove(&name).is_some() {
+                    self.changes.push(Change::Tombstone(name));
                 }
             }
         }
@@ -188,6 +216,7 @@ impl Indexed for Feed<'_> {
             plugins,
             plugin_statuses,
             secrets,
+            tombstones,
             ..
         } = &*self.index;
         let all: Box<dyn Iterator<Item = Vec<u8>>> = match self.part {
@@ -196,7 +225,7 @@ impl Indexed for Feed<'_> {
                 Box::new(known.map(|(name, _)| keys.volume(name)))
             }
             Part::Publications => Box::new(volumes.iter().flat_map(move |(volume, entry)| {
-                let nodes = entry.publications.keys();
+                let nodes = entry.publications.nodes();
                 nodes.map(move |node| keys.publication(volume, node))
             })),
             Part::Nodes => Box::new(nodes.keys().map(|name| keys.node(name))),
@@ -206,6 +235,7 @@ impl Indexed for Feed<'_> {
                 Box::new(plugins.keys().map(|name| keys.plugin(name)).chain(statuses))
             }
             Part::Secrets => Box::new(secrets.keys().map(|name| keys.secret(name))),
+            Part::Tombstones => Box::new(tombstones.keys().map(|name| keys.tombstone(name))),
         };
         all.map(Cow::Owned)
     }

@@ -4,24 +4,34 @@
 //! at once ([`Index::note`]), so that nothing is planned from the records before them. When the watch delivers such a write,
 //! its revision is already known; that is how the writes of others are recognised.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use crate::etcd::{KeyRange, KeyValue, Revision};
-use crate::proto::{CsiNode, Plugin, PluginStatus, Publication, Volume};
+use crate::proto::node_spec::Availability;
+use crate::proto::{CsiNode, Plugin, PluginStatus, Publication, Tombstone, Volume};
 use crate::store::index::{Indexed, Synced};
-use crate::store::object::publication::node_uid;
-use crate::store::object::volume::driver;
+use crate::store::keys::NodeKey;
 use crate::store::object::{Malformed, decode};
 use crate::store::{Keys, Name, Update};
 
-use super::plan;
+use by_node::ByNode;
 use feed::Feed;
+use troubles::Said;
 
+mod awaited;
+mod by_node;
 mod feed;
 mod records;
 mod sharing;
+mod shown;
+mod snapshot;
+mod troubles;
 
+pub use awaited::Awaited;
 pub use records::id_at_plugin;
+pub use snapshot::VolumeSnapshot;
+pub use troubles::{Trouble, Troubles};
 
 /// The ranges that are followed, each by itself. Changes of two ranges may be seen out of order: what depends on their order
 /// is proved in the transaction that acts on it.
@@ -39,17 +49,20 @@ pub enum Part {
     Plugins,
     /// Secrets, of which only the revisions are kept: below `/secrets/`.
     Secrets,
+    /// Tombstones, of which the revisions are kept, and what is being undone: below `/tombstones/`.
+    Tombstones,
 }
 
 impl Part {
     /// Every range, in the order of the array that holds their progress.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Volumes,
         Self::Publications,
         Self::Nodes,
         Self::Removed,
         Self::Plugins,
         Self::Secrets,
+        Self::Tombstones,
     ];
 
     /// The keys of the range.
@@ -61,6 +74,7 @@ impl Part {
             Self::Removed => keys.all_removed(),
             Self::Plugins => keys.plugins(),
             Self::Secrets => keys.secrets(),
+            Self::Tombstones => keys.tombstones(),
         }
     }
 }
@@ -70,20 +84,14 @@ impl Part {
 pub enum Change {
     /// A record of this volume was written, or deleted, at this revision; at or before it, if a list left the record out.
     Record(Name, Revision),
-    /// A secret, a node or a volume with the same id, on which this volume depends, changed.
+    /// A node or a volume with the same id, on which this volume depends, changed.
     Around(Name),
     /// The Plugin object of this name was created, changed or deleted.
     Plugin(Name),
-}
-
-impl Change {
-    /// The volume around which something changed.
-    pub fn around(self) -> Option<Name> {
-        match self {
-            Self::Around(name) => Some(name),
-            Self::Record(..) | Self::Plugin(_) => None,
-        }
-    }
+    /// The Secret of this name was created, changed or deleted.
+    Secret(Name),
+    /// The tombstone of this name was created, changed or deleted.
+    Tombstone(Name),
 }
 
 /// A stored value.
@@ -91,6 +99,10 @@ impl Change {
 struct Stored {
     value: Box<[u8]>,
     mod_revision: Revision,
+    /// What its conditions say is wrong.
+    said: Box<[Said]>,
+    /// Whether it is a publication that is published.
+    is_published: bool,
 }
 
 impl From<KeyValue> for Stored {
@@ -98,6 +110,8 @@ impl From<KeyValue> for Stored {
         Self {
             value: kv.value.into_boxed_slice(),
             mod_revision: kv.mod_revision,
+            said: Box::default(),
+            is_published: false,
         }
     }
 }
@@ -105,15 +119,15 @@ impl From<KeyValue> for Stored {
 #[derive(Debug, Default)]
 struct Entry {
     volume: Option<Stored>,
-    publications: BTreeMap<Name, Stored>,
+    publications: ByNode,
     driver: Option<Name>,
     /// Whether its plugin has created it, or may have.
     is_created: bool,
-    uid: Option<Box<str>>,
+    uid: Option<Arc<str>>,
     /// The secrets that it names.
     secrets: BTreeSet<Name>,
     /// The plugin and the plugin's id of the volume, once it has one or is to take it in.
-    volume_id: Option<Box<str>>,
+    volume_id: Option<Arc<str>>,
     state: Option<State>,
     /// The count of changes at the last change of its records.
     touched: u64,
@@ -125,12 +139,14 @@ struct SeenNode {
     /// Empty if the record cannot be read.
     uid: String,
     out_of_service: bool,
+    availability: Availability,
     csi: Vec<CsiNode>,
 }
 
 impl SeenNode {
     fn same(&self, other: &Self) -> bool {
-        (&self.uid, self.out_of_service, &self.csi) == (&other.uid, other.out_of_service, &other.csi)
+        let facts = |node: &Self| (node.out_of_service, node.availability);
+        (&self.uid, facts(self), &self.csi) == (&other.uid, facts(other), &other.csi)
     }
 }
 
@@ -157,29 +173,6 @@ impl State {
     ];
 }
 
-/// The records of one volume at one moment, decoded.
-#[derive(Clone, Debug, Default)]
-pub struct VolumeSnapshot {
-    /// The volume's record.
-    pub volume: Volume,
-    /// The mod revision of that record.
-    pub revision: Revision,
-    /// Its readable publications, by node.
-    pub publications: BTreeMap<Name, Publication>,
-    /// The mod revisions of those publications, by node.
-    pub revisions: BTreeMap<Name, Revision>,
-    /// The nodes of its unreadable publications.
-    pub unreadable: BTreeSet<Name>,
-    /// Other volumes with the same id at the same plugin.
-    pub twin: Option<plan::Twin>,
-    /// Another volume that has this one's name as its id.
-    pub namesake: Option<Name>,
-    /// The nodes of its publications, as far as they exist.
-    pub nodes: BTreeMap<Name, plan::Node>,
-    /// The publications to nodes that were removed, each with the revision of the record that says so.
-    pub removed: BTreeMap<Name, Revision>,
-}
-
 /// How the copy of one range follows it.
 #[derive(Debug, Default)]
 struct Followed {
@@ -200,17 +193,24 @@ pub struct Index {
     plugins: HashMap<Name, (Result<Plugin, Malformed>, Revision)>,
     plugin_statuses: HashMap<Name, (PluginStatus, Revision)>,
     secrets: HashMap<Name, Revision>,
+    tombstones: HashMap<Name, Revision>,
+    /// Those of which an earlier leader has begun to undo something.
+    undoing: HashMap<Name, Tombstone>,
     by_driver: HashMap<Name, BTreeSet<Name>>,
     /// How many volumes each plugin has created, or may have.
     created: HashMap<Name, usize>,
     by_node: HashMap<Name, BTreeSet<Name>>,
     by_secret: HashMap<Name, BTreeSet<Name>>,
-    by_uid: HashMap<Box<str>, BTreeSet<Name>>,
+    /// In order. Almost always one, as below its id.
+    by_uid: HashMap<Arc<str>, Vec<Name>>,
     /// By plugin and the plugin's id.
-    by_volume_id: HashMap<Box<str>, BTreeSet<Name>>,
+    by_volume_id: HashMap<Arc<str>, Vec<Name>>,
     /// How each range is followed, in the order of [`Part::ALL`].
-    followed: [Followed; 6],
+    followed: [Followed; Part::ALL.len()],
+    /// Whether every range was listed once. Until then nothing is planned, and then every volume is.
+    was_complete: bool,
     counts: HashMap<State, i64>,
+    troubles: Troubles,
     changes: u64,
 }
 
@@ -240,6 +240,8 @@ impl Index {
             plugins: HashMap::new(),
             plugin_statuses: HashMap::new(),
             secrets: HashMap::new(),
+            tombstones: HashMap::new(),
+            undoing: HashMap::new(),
             by_driver: HashMap::new(),
             created: HashMap::new(),
             by_node: HashMap::new(),
@@ -247,7 +249,9 @@ impl Index {
             by_uid: HashMap::new(),
             by_volume_id: HashMap::new(),
             followed: Default::default(),
+            was_complete: false,
             counts: HashMap::new(),
+            troubles: Troubles::default(),
             changes: 0,
         }
     }
@@ -267,14 +271,8 @@ impl Index {
     pub fn seems_settled(&self, name: &Name) -> bool {
         self.volumes.get(name).is_some_and(|entry| {
             let mut publications = entry.publications.values();
-            entry.state == Some(State::Created)
-                && publications.all(|stored| records::is_published(&stored.value))
+            entry.state == Some(State::Created) && publications.all(|stored| stored.is_published)
         })
-    }
-
-    /// Whether there is a record of this volume or of a publication of it.
-    pub fn has(&self, name: &Name) -> bool {
-        self.volumes.contains_key(name)
     }
 
     /// The volumes that name this plugin.
@@ -283,9 +281,15 @@ impl Index {
         names.into_iter().flatten().cloned().collect()
     }
 
-    /// The volumes with a publication to this node.
-    pub fn of_node(&self, node: &Name) -> impl Iterator<Item = Name> {
-        self.by_node.get(node).into_iter().flatten().cloned()
+    /// The volumes that name this secret.
+    pub fn of_secret(&self, secret: &Name) -> impl Iterator<Item = Name> {
+        self.by_secret.get(secret).into_iter().flatten().cloned()
+    }
+
+    /// Whether the volume has a publication to this node.
+    pub fn is_published_to(&self, volume: &Name, node: &Name) -> bool {
+        let entry = self.volumes.get(volume);
+        entry.is_some_and(|entry| entry.publications.has(node))
     }
 
     /// The node that reports this node id of the plugin.
@@ -299,6 +303,11 @@ impl Index {
     /// Whether any volume names this plugin.
     pub fn is_used(&self, plugin: &Name) -> bool {
         self.by_driver.contains_key(plugin)
+    }
+
+    /// The plugins that volumes name.
+    pub fn drivers(&self) -> impl Iterator<Item = &Name> {
+        self.by_driver.keys()
     }
 
     /// The plugin that a volume names; `None` if its record cannot be read.
@@ -330,6 +339,11 @@ impl Index {
         left.map(|(name, (_, revision))| (name, *revision))
     }
 
+    /// The tombstones of which a leader has begun to undo something.
+    pub fn undoing(&self) -> impl Iterator<Item = &Tombstone> {
+        self.undoing.values()
+    }
+
     /// How many volumes name this plugin.
     pub fn count_of_plugin(&self, plugin: &Name) -> usize {
         self.by_driver.get(plugin).map_or(0, BTreeSet::len)
@@ -343,6 +357,11 @@ impl Index {
     /// How many volumes are in a state.
     pub fn count(&self, state: State) -> i64 {
         self.counts.get(&state).copied().unwrap_or(0)
+    }
+
+    /// What the conditions of the records say is wrong.
+    pub fn troubles(&self) -> &Troubles {
+        &self.troubles
     }
 
     /// How many writes of records were taken in.
@@ -369,48 +388,7 @@ impl Index {
         Some(decode(&format!("{volume}/{node}"), &stored.value))
     }
 
-    /// The records of one volume. `None` if the volume's own record is missing or cannot be read.
-    pub fn observe(&self, name: &Name) -> Option<VolumeSnapshot> {
-        let entry = self.volumes.get(name)?;
-        let stored = entry.volume.as_ref()?;
-        let volume = decode::<Volume>(name.as_str(), &stored.value).ok()?;
-        let plugin = driver(&volume).to_owned();
-        let mut seen = VolumeSnapshot {
-            namesake: self.namesake(name, &volume),
-            volume,
-            revision: stored.mod_revision,
-            twin: self.twin(name),
-            ..VolumeSnapshot::default()
-        };
-        for (node, stored) in &entry.publications {
-            match decode::<Publication>(&format!("{name}/{node}"), &stored.value) {
-                Ok(publication) => {
-                    if let Some(removed) = self.removed.get(node_uid(&publication)) {
-                        seen.removed.insert(node.clone(), *removed);
-                    }
-                    seen.publications.insert(node.clone(), publication);
-                    seen.revisions.insert(node.clone(), stored.mod_revision);
-                }
-                Err(_) => {
-                    seen.unreadable.insert(node.clone());
-                }
-            }
-            if let Some(known) = self.nodes.get(node) {
-                let csi = known.csi.iter().find(|csi| csi.plugin == plugin);
-                let node_seen = plan::Node {
-                    uid: known.uid.clone(),
-                    mod_revision: known.mod_revision,
-                    out_of_service: known.out_of_service,
-                    csi_node_id: csi.map(|csi| csi.node_id.clone()).filter(|id| !id.is_empty()),
-                    topology: csi.map(|csi| csi.topology.clone()).unwrap_or_default(),
-                };
-                seen.nodes.insert(node.clone(), node_seen);
-            }
-        }
-        Some(seen)
-    }
-
-    /// Takes in a step of following a range. Returns what changed.
+    /// Takes in a step of following a range. Returns what changed: before every range was listed once, of the volumes themselves alone.
     pub fn take_in(&mut self, part: Part, update: Update) -> Vec<Change> {
         let mut synced = std::mem::take(&mut self.followed[part as usize].synced);
         let mut feed = Feed::new(self, part);
@@ -419,15 +397,17 @@ impl Index {
         let followed = &mut self.followed[part as usize];
         followed.gone.retain(|_, deleted| !synced.shows(*deleted));
         followed.synced = synced;
+        self.was_complete |= self.is_complete();
         changes
     }
 
-    /// Takes in a record as this leader wrote or read it; `now` is the value, or the revision at which there was none. An
-    /// older state than the known one is ignored. Returns what changed.
+    /// Takes in the record of a volume, of a publication or of a node as this leader wrote or read it; `now` is the value, or the
+    /// revision at which there was none. An older state than the known one is ignored. Returns what changed.
     pub fn note(&mut self, key: &[u8], now: Result<&KeyValue, Revision>) -> Vec<Change> {
-        let part = match self.keys.parse_volume(key) {
-            Some(_) => Part::Volumes,
-            None => Part::Publications,
+        let part = match (self.keys.parse_volume(key), self.keys.parse_node(key)) {
+            (Some(_), _) => Part::Volumes,
+            (None, NodeKey::Node(_)) => Part::Nodes,
+            (None, NodeKey::Registration(_) | NodeKey::Other) => Part::Publications,
         };
         let mut feed = Feed::new(self, part);
         match now {

@@ -1,20 +1,22 @@
 //! The records of volumes and publications, and the ways to them from plugins, nodes and secrets.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use prost::Message as _;
 
-use super::{Change, Entry, Index, State, Stored, add, take};
+use super::{Change, Entry, Index, State, Stored, add, take, troubles};
 use crate::etcd::Revision;
-use crate::proto::{Volume, publication_status};
+use crate::proto::{Condition, Volume, publication_status};
 use crate::store::Name;
 use crate::store::object::volume::{backend_id, driver, is_attempted, legible};
 use crate::store::object::{Object, decode};
 
 impl Index {
     /// Takes in the record of a volume. An older state than the known one is no change.
-    pub(super) fn put_volume(&mut self, name: Name, stored: Stored) -> Option<Change> {
+    pub(super) fn put_volume(&mut self, name: Name, mut stored: Stored) -> Option<Change> {
         self.changes += 1;
+        let name = shared(&self.volumes, name);
         let entry = self.volumes.entry(name.clone()).or_default();
         let known = entry.volume.as_ref();
         if known.is_some_and(|known| known.mod_revision >= stored.mod_revision) {
@@ -24,6 +26,9 @@ impl Index {
         // What a newer release has written may be faulty here, and says all the same which volume it is (INV-12).
         let faulty = after.is_none().then(|| legible(&stored.value)).flatten();
         let revision = stored.mod_revision;
+        stored.said = after.as_ref().map(troubles::of_volume).unwrap_or_default();
+        let before = known.map_or(&[][..], |known| &*known.said);
+        self.troubles.replace(before, &stored.said);
         entry.volume = Some(stored);
         entry.touched = self.changes;
         self.reindex(&name, after.as_ref(), true);
@@ -53,7 +58,8 @@ impl Index {
                 count_down(&mut self.created, &driver);
             }
         }
-        entry.driver = after.and_then(|volume| driver(volume).parse().ok());
+        let named: Option<Name> = after.and_then(|volume| driver(volume).parse().ok());
+        entry.driver = named.map(|driver| shared(&self.by_driver, driver));
         entry.is_created = after.is_some_and(is_attempted);
         if let Some(driver) = &entry.driver {
             add(&mut self.by_driver, driver.clone(), name);
@@ -85,14 +91,19 @@ impl Index {
     }
 
     /// Takes in the record of a publication. An older state than the known one is no change.
-    pub(super) fn put_publication(&mut self, volume: Name, node: Name, stored: Stored) -> Option<Change> {
+    pub(super) fn put_publication(&mut self, volume: Name, node: Name, mut stored: Stored) -> Option<Change> {
         self.changes += 1;
+        let (volume, node) = (shared(&self.volumes, volume), shared(&self.by_node, node));
         let entry = self.volumes.entry(volume.clone()).or_default();
-        let known = entry.publications.entry(node.clone()).or_default();
+        let known = entry.publications.get_or_default(&node);
         if known.mod_revision >= stored.mod_revision {
             return None;
         }
         let revision = stored.mod_revision;
+        let status = PublicationPart::status_of(&stored.value);
+        stored.said = troubles::of_publication(&status.conditions);
+        stored.is_published = status.state() == publication_status::State::Published;
+        self.troubles.replace(&known.said, &stored.said);
         *known = stored;
         entry.touched = self.changes;
         add(&mut self.by_node, node, &volume);
@@ -102,7 +113,8 @@ impl Index {
     /// Takes in that a volume has no record at this revision. A newer record stays.
     pub(super) fn remove_volume(&mut self, name: Name, at: Revision) -> Option<Change> {
         let entry = self.volumes.get_mut(&name)?;
-        entry.volume.take_if(|known| known.mod_revision < at)?;
+        let gone = entry.volume.take_if(|known| known.mod_revision < at)?;
+        self.troubles.replace(&gone.said, &[]);
         self.changes += 1;
         entry.touched = self.changes;
         self.reindex(&name, None, false);
@@ -114,10 +126,9 @@ impl Index {
     /// Takes in that a publication has no record at this revision. A newer record stays.
     pub(super) fn remove_publication(&mut self, volume: Name, node: &Name, at: Revision) -> Option<Change> {
         let entry = self.volumes.get_mut(&volume)?;
-        entry
-            .publications
-            .get(node)
-            .filter(|known| known.mod_revision < at)?;
+        let known = entry.publications.get(node);
+        let known = known.filter(|known| known.mod_revision < at)?;
+        self.troubles.replace(&known.said, &[]);
         entry.publications.remove(node);
         self.changes += 1;
         entry.touched = self.changes;
@@ -143,42 +154,68 @@ fn count_down(counts: &mut HashMap<Name, usize>, key: &Name) {
     }
 }
 
-/// Whether this value is that of a publication that is published. Nothing else of it is decoded.
-pub(super) fn is_published(value: &[u8]) -> bool {
-    #[derive(Clone, PartialEq, prost::Message)]
-    struct Record {
-        #[prost(message, optional, tag = "3")]
-        status: Option<Status>,
+/// The part of a publication that is decoded as it comes.
+#[derive(Clone, PartialEq, prost::Message)]
+struct PublicationPart {
+    #[prost(message, optional, tag = "3")]
+    status: Option<StatusPart>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct StatusPart {
+    #[prost(enumeration = "publication_status::State", tag = "1")]
+    state: i32,
+    #[prost(message, repeated, tag = "4")]
+    conditions: Vec<Condition>,
+}
+
+impl PublicationPart {
+    /// The status of a publication; empty if there is none that can be read.
+    fn status_of(value: &[u8]) -> StatusPart {
+        let status = Self::decode(value).ok().and_then(|record| record.status);
+        status.unwrap_or_default()
     }
-    #[derive(Clone, PartialEq, prost::Message)]
-    struct Status {
-        #[prost(enumeration = "publication_status::State", tag = "1")]
-        state: i32,
+}
+
+/// The name as the map has it, whose text is shared with every place that has it from there.
+fn shared<V>(map: &HashMap<Name, V>, name: Name) -> Name {
+    match map.get_key_value(&name) {
+        Some((known, _)) => known.clone(),
+        None => name,
     }
-    let status = Record::decode(value).ok().and_then(|record| record.status);
-    status.is_some_and(|status| status.state() == publication_status::State::Published)
 }
 
 /// Replaces the one way to a volume in a map.
 fn point(
-    map: &mut HashMap<Box<str>, BTreeSet<Name>>,
-    stored: &mut Option<Box<str>>,
-    now: Option<Box<str>>,
+    map: &mut HashMap<Arc<str>, Vec<Name>>,
+    stored: &mut Option<Arc<str>>,
+    now: Option<Arc<str>>,
     name: &Name,
 ) {
     if *stored == now {
         return;
     }
     if let Some(now) = &now {
-        add(map, now.clone(), name);
+        let names = map.entry(now.clone()).or_default();
+        if names.is_empty() {
+            names.reserve_exact(1);
+        }
+        if let Err(place) = names.binary_search(name) {
+            names.insert(place, name.clone());
+        }
     }
-    if let Some(before) = std::mem::replace(stored, now) {
-        take(map, &before, name);
+    if let Some(before) = std::mem::replace(stored, now)
+        && let Some(names) = map.get_mut(&before)
+    {
+        names.retain(|other| other != name);
+        if names.is_empty() {
+            map.remove(&before);
+        }
     }
 }
 
 /// The plugin and its id of the volume, once it has one or is to take it in.
-pub fn id_at_plugin(volume: &Volume) -> Option<Box<str>> {
+pub fn id_at_plugin(volume: &Volume) -> Option<Arc<str>> {
     let id = Some(backend_id(volume)).filter(|id| !id.is_empty())?;
     Some(format!("{}\n{id}", driver(volume)).into())
 }
@@ -235,13 +272,7 @@ mod tests {
                 ..VolumeStatus::default()
             }),
         };
-        let record = KeyValue {
-            key: keys.volume(&name),
-            value: volume.encode_to_vec(),
-            create_revision: Revision(1),
-            mod_revision: Revision(1),
-            lease: None,
-        };
+        let record = KeyValue::written_at(keys.volume(&name), volume.encode_to_vec(), 1);
         index.note(&record.key, Ok(&record));
         assert!(index.observe(&name).is_none(), "it is faulty");
         assert!(index.is_unreadable(&name));

@@ -17,7 +17,7 @@ impl Index {
             .volumes
             .get(volume)
             .into_iter()
-            .flat_map(|entry| entry.publications.keys());
+            .flat_map(|entry| entry.publications.nodes());
         let publications = nodes.filter_map(|node| self.publication(volume, node)?.ok());
         let ids = publications.map(|publication| stored_node_id(&publication).to_owned());
         ids.filter(|id| !id.is_empty()).collect()
@@ -26,7 +26,7 @@ impl Index {
     /// Whether the record of a volume, or of a publication of it, cannot be read.
     pub fn is_unreadable(&self, name: &Name) -> bool {
         let publications = self.volumes.get(name).into_iter();
-        let mut nodes = publications.flat_map(|entry| entry.publications.keys());
+        let mut nodes = publications.flat_map(|entry| entry.publications.nodes());
         self.volume(name).is_some_and(|volume| volume.is_err())
             || nodes.any(|node| self.publication(name, node).is_some_and(|one| one.is_err()))
     }
@@ -130,6 +130,10 @@ pub(super) fn with_sharing(
     name: &Name,
     write: impl FnOnce(&mut Index) -> Option<Change>,
 ) -> Vec<Change> {
+    // The first lists bring every record there is, and then every volume is planned.
+    if !index.was_complete {
+        return Vec::from_iter(write(index));
+    }
     let seen = |index: &Index| {
         let sharing = index.sharing(name);
         let is_shared = !sharing.is_empty();

@@ -8,8 +8,9 @@ use super::records::{Settled, Versioned};
 use super::{Compensation, Failure, Interrupted, PublishedTo, Run};
 use crate::csi::{CallError, Capability, CsiNodeId, Effect, Session};
 use crate::failpoint;
-use crate::proto::Volume;
 use crate::proto::publication_status::State;
+use crate::proto::volume_secret::Call;
+use crate::proto::{Publication, Volume};
 use crate::store::Name;
 use crate::store::object::Object;
 use crate::store::object::publication::state;
@@ -22,7 +23,7 @@ impl Run<'_> {
         let session = self.session()?;
         let mut stored = self.stored_volume();
         // Before the intent: a volume whose secrets are missing was never attempted.
-        let secrets = self.secrets(&stored.object).await?;
+        let secrets = self.secrets(&stored.object, Call::Create).await?;
         failpoint::abort_at("volumes.creating");
         let intent = record::intend_create(
             &stored.object,
@@ -76,7 +77,7 @@ impl Run<'_> {
     pub(super) async fn take_in(&mut self) -> Result<(), Interrupted> {
         let session = self.session()?;
         let mut stored = self.stored_volume();
-        let secrets = self.secrets(&stored.object).await?;
+        let secrets = self.secrets(&stored.object, Call::Create).await?;
         let taken_in = record::taken_in(&stored.object, &request::backend(&session));
         if session.offers(Capability::ControllerService) {
             // As it will be used: the access mode depends on what the plugin tells.
@@ -126,7 +127,7 @@ impl Run<'_> {
     pub(super) async fn expand(&mut self) -> Result<(), Interrupted> {
         let session = self.session()?;
         let stored = self.stored_volume();
-        let secrets = self.secrets(&stored.object).await?;
+        let secrets = self.secrets(&stored.object, Call::Expand).await?;
         let wanted = request::expand(&stored.object)?;
         failpoint::abort_at("volumes.expanding");
         let expanded = self.call(session.expand_volume(&wanted, &secrets)).await?;
@@ -147,17 +148,10 @@ impl Run<'_> {
         let volume = self.operation.snapshot.volume.clone();
         let mut stored = self.stored_publication(node)?;
         let was_published = state(&stored.object) == State::Published;
-        let secrets = self.secrets(&volume).await?;
-        failpoint::abort_at("volumes.publishing");
+        let secrets = self.secrets(&volume, Call::Publish).await?;
+        failpoint::pause_at("volumes.publishing").await;
         if let Some(intent) = record::intend_publish(&stored.object, csi_node_id) {
-            // The volume may be about to be unpublished from this node id since the snapshot.
-            let of_volume = self.env.store.keys.volume(&self.operation.volume);
-            let proof = Proof::Unchanged(of_volume.clone(), self.operation.snapshot.revision);
-            let intended = self.put(&mut stored, intent, Some(proof)).await;
-            if matches!(intended, Err(Interrupted::Stale)) {
-                self.read(of_volume).await?;
-            }
-            intended?;
+            self.put_begun(&mut stored, intent, node).await?;
         }
         failpoint::abort_at("volumes.publish-intended");
         let wanted = request::publish(&volume, &stored.object, csi_node_id)?;
@@ -182,14 +176,38 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Records that a publication begins. Since the snapshot, the volume may be about to be unpublished from the node id, and the
+    /// volume or the node may be drained.
+    pub(super) async fn put_begun(
+        &mut self,
+        stored: &mut Versioned<Publication>,
+        after: Publication,
+        node: &Name,
+    ) -> Result<(), Interrupted> {
+        let keys = &self.env.store.keys;
+        let (of_volume, of_node) = (keys.volume(&self.operation.volume), keys.node(node));
+        let snapshot = &self.operation.snapshot;
+        let seen = snapshot.nodes.get(node).ok_or(Interrupted::Stale)?.mod_revision;
+        let proofs = [
+            Proof::Unchanged(of_volume.clone(), snapshot.revision),
+            Proof::Unchanged(of_node.clone(), seen),
+        ];
+        let begun = self.put(stored, after, proofs).await;
+        if matches!(begun, Err(Interrupted::Stale)) {
+            self.read(of_volume).await?;
+            self.read(of_node).await?;
+        }
+        begun
+    }
+
     pub(super) async fn delete(&mut self) -> Result<(), Interrupted> {
         let session = self.session()?;
         let mut stored = self.stored_volume();
-        let secrets = self.secrets(&stored.object).await?;
+        let secrets = self.secrets(&stored.object, Call::Delete).await?;
         failpoint::abort_at("volumes.deleting");
         let proof = Proof::Empty(self.env.store.keys.publications_of(&self.operation.volume));
         match record::intend_delete(&stored.object) {
-            Some(intent) => self.put(&mut stored, intent, Some(proof)).await?,
+            Some(intent) => self.put(&mut stored, intent, [proof]).await?,
             // The record may have been put back from a tombstone since, with publications.
             None => self.prove(&stored, proof).await?,
         }
@@ -209,14 +227,14 @@ impl Run<'_> {
     /// DeleteVolume for a volume that has no record; the intent is in its tombstone, if it has one.
     pub(super) async fn call_delete(&self, volume: &Volume) -> Result<(), Interrupted> {
         let session = self.session()?;
-        let secrets = self.secrets(volume).await?;
+        let secrets = self.secrets(volume, Call::Delete).await?;
         let id = request::volume_id(volume)?;
         self.call(session.delete_volume(&id, &secrets)).await
     }
 
     pub(super) async fn call_unpublish(&self, volume: &Volume, csi_node_id: &str) -> Result<(), Interrupted> {
         let session = self.session()?;
-        let secrets = self.secrets(volume).await?;
+        let secrets = self.secrets(volume, Call::Unpublish).await?;
         let id = request::volume_id(volume)?;
         let node = CsiNodeId::new(csi_node_id)?;
         self.call(session.unpublish_volume(&id, &node, &secrets)).await

@@ -1,6 +1,6 @@
 //! What is at the backend and in no record.
 
-use crate::proto::Volume;
+use crate::proto::{Tombstone, Volume};
 use crate::store::Name;
 use crate::store::object::Object;
 use crate::store::object::publication::stored_node_id;
@@ -40,6 +40,31 @@ pub enum Held {
 }
 
 impl Compensation {
+    /// What an earlier leader has begun to undo, by the tombstone of a volume, with the name that the volume had.
+    pub fn left_by(tombstone: &Tombstone) -> Vec<(Name, Self)> {
+        let Some(volume) = &tombstone.volume else {
+            return Vec::new();
+        };
+        let Ok(name) = volume.name().parse::<Name>() else {
+            return Vec::new();
+        };
+        let left = tombstone.undoing.iter().filter_map(|undo| {
+            let mut volume = volume.clone();
+            let status = volume.status.get_or_insert_default();
+            status.volume_id.clone_from(&undo.volume_id);
+            let publication = match undo.csi_node_id.as_str() {
+                "" => None,
+                csi_node_id => Some(PublishedTo {
+                    node: undo.node.parse().ok()?,
+                    uid: undo.publication_uid.clone(),
+                    csi_node_id: csi_node_id.to_owned(),
+                }),
+            };
+            Some((name.clone(), Self { volume, publication }))
+        });
+        left.collect()
+    }
+
     /// Whether the records of the volume `name` hold the result by now, or those of another name, under which it was taken
     /// back or in.
     pub fn held(&self, index: &Index, name: &Name) -> Held {
@@ -116,7 +141,7 @@ mod tests {
     use prost::Message;
 
     use super::*;
-    use crate::etcd::{KeyValue, Revision};
+    use crate::etcd::KeyValue;
     use crate::proto::publication_status::State;
     use crate::proto::{Metadata, Publication, PublicationSpec, PublicationStatus};
     use crate::store::Keys;
@@ -159,13 +184,7 @@ mod tests {
         };
         let mut index = Index::new(keys.clone());
         let mut note = |key: Vec<u8>, value: Vec<u8>| {
-            let record = KeyValue {
-                key,
-                value,
-                create_revision: Revision(1),
-                mod_revision: Revision(1),
-                lease: None,
-            };
+            let record = KeyValue::written_at(key, value, 1);
             index.note(&record.key, Ok(&record));
             compensation.held(&index, &name)
         };

@@ -7,13 +7,15 @@ use std::collections::BTreeSet;
 use prost::Message;
 
 use super::{Failure, Interrupted, Run};
+use crate::etcd::Stop;
 use crate::proto::{Plugin, Tombstone, Volume};
-use crate::store::Keys;
 use crate::store::object::plugin::may_share_backend;
 use crate::store::object::publication::{stored_node_id, undecided_node_id};
 use crate::store::object::tombstone::left_node_ids;
 use crate::store::object::volume::{backend_id, driver, made_at};
 use crate::store::object::{Object, decode};
+use crate::store::writer::Unit;
+use crate::store::{Keys, Name};
 use crate::volumes::record;
 
 /// The volume that was forgotten. `None` where that is not known.
@@ -67,11 +69,11 @@ impl Run<'_> {
         let driver = &self.operation.driver;
         let (plugin, _) = etcd.get(&keys.plugin(driver)).await?;
         let plugin = plugin.and_then(|kv| decode::<Plugin>(driver.as_str(), &kv.value).ok());
-        let mut left = BTreeSet::new();
+        let (mut left, mut overtaken) = (BTreeSet::new(), Vec::new());
         for kv in tombstones {
             let name = keys.parse_tombstone(&kv.key).unwrap_or_default();
-            let unreadable = || Failure::unreadable_tombstone(taken_in.name(), name);
-            let tombstone = decode::<Tombstone>(name, &kv.value).map_err(|_| unreadable())?;
+            let unreadable = || Failure::unreadable_tombstone(name).until_changed(keys, &kv);
+            let mut tombstone = decode::<Tombstone>(name, &kv.value).map_err(|_| unreadable())?;
             if tombstone.keeps_volume {
                 // The record of the volume has what is left.
                 continue;
@@ -85,9 +87,20 @@ impl Run<'_> {
             }
             let status = volume.status.as_ref();
             if status.is_some_and(|status| status.delete_attempted) {
-                return Err(Failure::deletion_begun(taken_in.name(), name).into());
+                let begun = Failure::deletion_begun(taken_in.name(), name);
+                return Err(begun.until_changed(keys, &kv).into());
             }
             take_over(&mut left, &tombstone);
+            if !std::mem::take(&mut tombstone.undoing).is_empty() {
+                let uid = name.parse::<Name>().map_err(|_| unreadable())?;
+                overtaken.push((uid, kv.mod_revision, tombstone.encode_to_vec()));
+            }
+        }
+        // The record that takes the volume in says from now on what is undone. A later leader that did it by the tombstone would not
+        // know what has become of the volume since (INV-12).
+        for (uid, read_at, tombstone) in overtaken {
+            let unit = Unit::new().put(keys.tombstone(&uid), read_at, tombstone);
+            self.env.writer.write(unit).await.map_err(Stop::from)?;
         }
         let leaving = |volume: Volume, id: &String| record::with_stray(&volume, id);
         Ok(left.iter().fold(taken_in, leaving))

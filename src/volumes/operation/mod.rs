@@ -1,6 +1,7 @@
 //! Operations: one at a time on a volume. The intent is committed before a call and the result after it, each into the
 //! record that it was computed from (INV-3).
 
+use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -13,6 +14,8 @@ use super::request;
 use crate::csi::Session;
 use crate::etcd::{Fence, KeyValue, Revision, Stop};
 use crate::failpoint;
+use crate::grpc_code;
+use crate::secrets::Reader;
 use crate::store::writer::{Proof, Writer};
 use crate::store::{Name, Store};
 
@@ -25,7 +28,7 @@ mod secrets;
 mod undo;
 
 pub use compensate::{Compensation, Held, PublishedTo};
-pub use failure::{Failure, QUICK, SLOW, WaitsFor};
+pub use failure::{Failure, QUICK, ReadRecord, SLOW, WaitsFor};
 
 /// What every operation of a term shares.
 #[derive(Clone, Debug)]
@@ -36,6 +39,8 @@ pub struct Env {
     pub fence: Fence,
     /// Writes the records.
     pub writer: Writer,
+    /// Reads the values of Secrets.
+    pub secrets: Reader,
 }
 
 /// One operation on one volume. A volume never has two (INV-6).
@@ -71,6 +76,17 @@ pub enum Action {
     RecordStray(PublishedTo),
     /// Undoes a result whose record is gone.
     Compensate(Box<Compensation>),
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Step(step) => step.fmt(f),
+            Self::SetConditions(_) => f.write_str("set conditions"),
+            Self::RecordStray(_) => f.write_str("record a node id to unpublish from"),
+            Self::Compensate(_) => f.write_str("undo a result whose record is gone"),
+        }
+    }
 }
 
 /// A record as this leader last wrote or read it.
@@ -149,6 +165,19 @@ pub struct Completion {
     pub records: Vec<RecordSnapshot>,
 }
 
+impl Completion {
+    /// How the operation ended, in one word: for traces.
+    pub fn outcome(&self) -> &'static str {
+        match &self.result {
+            Ok(()) => "OK",
+            Err(Interrupted::Stale) => "Stale",
+            Err(Interrupted::Failed(failure)) => failure.code.map_or("Failed", grpc_code::name),
+            Err(Interrupted::Orphaned(_)) => "Orphaned",
+            Err(Interrupted::LostLeadership) => "LostLeadership",
+        }
+    }
+}
+
 impl Operation {
     /// Runs to completion. Dropping the future cancels the call in flight.
     pub async fn run(self, env: Env) -> Completion {
@@ -206,7 +235,7 @@ impl Run<'_> {
             Step::PublishNothing { node } => {
                 let stored = &mut self.stored_publication(node)?;
                 let published = record::published_without_call(&stored.object);
-                self.put(stored, published, None).await
+                self.put_begun(stored, published, node).await
             }
             Step::Detach { node, lost, again } => self.detach(node, lost.as_ref(), *again).await,
             Step::Unpublish {
@@ -233,7 +262,7 @@ impl Run<'_> {
             Step::DeleteRecord => {
                 let stored = self.stored_volume();
                 let proof = Proof::Empty(self.env.store.keys.publications_of(&self.operation.volume));
-                self.write(&stored, None, Some(proof)).await.map(drop)
+                self.write(&stored, None, [proof]).await.map(drop)
             }
         }
     }

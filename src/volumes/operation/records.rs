@@ -97,15 +97,15 @@ impl Run<'_> {
         }
     }
 
-    /// Replaces a record.
+    /// Replaces a record, if the proofs hold.
     pub(super) async fn put<O: Object>(
         &mut self,
         stored: &mut Versioned<O>,
         after: O,
-        proof: Option<Proof>,
+        proofs: impl IntoIterator<Item = Proof>,
     ) -> Result<(), Interrupted> {
         let value = Some(after.encode_to_vec());
-        stored.revision = self.write(stored, value, proof).await?;
+        stored.revision = self.write(stored, value, proofs).await?;
         stored.object = after;
         Ok(())
     }
@@ -161,19 +161,19 @@ impl Run<'_> {
         })
     }
 
-    /// Writes or deletes (`None`) a record that still has its revision.
+    /// Writes or deletes (`None`) a record that still has its revision, if the proofs hold.
     pub(super) async fn write<O>(
         &mut self,
         stored: &Versioned<O>,
         value: Option<Vec<u8>>,
-        proof: Option<Proof>,
+        proofs: impl IntoIterator<Item = Proof>,
     ) -> Result<Revision, Interrupted> {
         let key = self.key(&stored.record);
         let unit = match value.clone() {
             Some(value) => Unit::new().put(key.clone(), stored.revision, value),
             None => Unit::new().delete(key.clone(), stored.revision),
         };
-        let unit = proof.into_iter().fold(unit, Unit::proving);
+        let unit = proofs.into_iter().fold(unit, Unit::proving);
         match self.env.writer.write(unit).await.map_err(Stop::from) {
             Ok(revision) => {
                 let now = value.map(|value| KeyValue {

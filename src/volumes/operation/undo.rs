@@ -7,7 +7,7 @@ use crate::csi::class::effect;
 use crate::csi::{Effect, Method};
 use crate::etcd::{KeyValue, Revision, Stop};
 use crate::proto::publication_status::State;
-use crate::proto::{Publication, Tombstone, Volume};
+use crate::proto::{Publication, Tombstone, Undo, Volume};
 use crate::store::Name;
 use crate::store::object::publication::{state, stored_node_id};
 use crate::store::object::volume::legible;
@@ -15,12 +15,34 @@ use crate::store::object::{Object, decode, tombstone};
 use crate::store::writer::Unit;
 use crate::volumes::record;
 
+/// What is undone, as the tombstone says it to the next leader.
+fn undo_of(compensation: &Compensation) -> Undo {
+    let status = compensation.volume.status.as_ref();
+    let volume_id = status.map_or("", |status| &status.volume_id).to_owned();
+    match &compensation.publication {
+        None => Undo {
+            volume_id,
+            ..Undo::default()
+        },
+        Some(made) => Undo {
+            volume_id,
+            node: made.node.to_string(),
+            publication_uid: made.uid.clone(),
+            csi_node_id: made.csi_node_id.clone(),
+        },
+    }
+}
+
 /// The tombstone with the intent to undo a result: from now on, the volume is only removed, or only taken back to be unpublished
 /// first.
-fn with_intent(tombstone: &Tombstone, publication: Option<&PublishedTo>) -> Tombstone {
+fn with_intent(tombstone: &Tombstone, compensation: &Compensation) -> Tombstone {
     let mut tombstone = tombstone.clone();
+    let undo = undo_of(compensation);
+    if !tombstone.undoing.contains(&undo) {
+        tombstone.undoing.push(undo);
+    }
     let volume = tombstone.volume.get_or_insert_default();
-    let Some(made) = publication else {
+    let Some(made) = &compensation.publication else {
         volume.status.get_or_insert_default().delete_attempted = true;
         return tombstone;
     };
@@ -90,10 +112,7 @@ impl Run<'_> {
             let _ = self.env.writer.write(unit).await;
         }
         answer?;
-        match &compensation.publication {
-            Some(_) => Ok(()),
-            None => self.remove_tombstone(volume).await,
-        }
+        self.end_undoing(compensation).await
     }
 
     /// Commits to the tombstone that the result is undone, so that a command that takes the volume back sees it (INV-3, INV-6).
@@ -111,8 +130,8 @@ impl Run<'_> {
             return self.prove_forgotten(&compensation.volume).await.map(|()| None);
         };
         let tombstone = decode::<Tombstone>(uid.as_str(), &stored.value);
-        let tombstone = tombstone.map_err(|_| Failure::unreadable_elsewhere(&stored.key))?;
-        let intended = with_intent(&tombstone, compensation.publication.as_ref());
+        let tombstone = tombstone.map_err(|_| self.unreadable_elsewhere(&stored))?;
+        let intended = with_intent(&tombstone, compensation);
         if intended == tombstone {
             return Ok(None);
         }
@@ -143,10 +162,42 @@ impl Run<'_> {
                     return Err(Interrupted::Stale);
                 }
                 Some(_) => {}
-                None => unreadable = Some(record.key),
+                None => unreadable = Some(record),
             }
         }
-        unreadable.map_or(Ok(()), |key| Err(Failure::unreadable_elsewhere(&key).into()))
+        unreadable.map_or(Ok(()), |record| Err(self.unreadable_elsewhere(&record).into()))
+    }
+
+    fn unreadable_elsewhere(&self, record: &KeyValue) -> Failure {
+        Failure::unreadable_elsewhere(&record.key).until_changed(&self.env.store.keys, record)
+    }
+
+    /// Takes out of the tombstone what is undone, or deletes it where nothing of the volume is left at the backend.
+    async fn end_undoing(&mut self, compensation: &Compensation) -> Result<(), Interrupted> {
+        if compensation.publication.is_none() {
+            self.remove_tombstone(&compensation.volume).await?;
+        }
+        let Ok(uid) = compensation.volume.uid().parse::<Name>() else {
+            return Ok(());
+        };
+        let key = self.env.store.keys.tombstone(&uid);
+        let (stored, _) = self.env.store.etcd.get(&key).await?;
+        let Some(stored) = stored else { return Ok(()) };
+        let Ok(mut left) = decode::<Tombstone>(uid.as_str(), &stored.value) else {
+            return Ok(());
+        };
+        let before = left.undoing.len();
+        let undone = undo_of(compensation);
+        left.undoing.retain(|undo| *undo != undone);
+        if left.undoing.len() == before {
+            return Ok(());
+        }
+        let unit = Unit::new().put(key, stored.mod_revision, left.encode_to_vec());
+        match self.env.writer.write(unit).await.map_err(Stop::from) {
+            // Where it is stale, it was taken back or deleted. A leader that finds it undoes it once more, which does nothing.
+            Ok(_) | Err(Stop::Stale) => Ok(()),
+            Err(stop) => Err(stop.into()),
+        }
     }
 
     /// Deletes the tombstone of a volume of which nothing is left at the backend.

@@ -6,13 +6,14 @@ use super::{
 };
 use crate::etcd::Revision;
 use crate::proto::access_mode::{Scope, Sharing};
+use crate::proto::node_spec::Availability as NodeAvailability;
 use crate::proto::publication_status::State;
 use crate::proto::volume_spec::Availability;
 use crate::proto::{AccessMode, Publication, VolumeSpec, VolumeStatus};
 use crate::store::Name;
-use crate::store::object::Object;
 use crate::store::object::publication::{may_write, node_uid, state, stored_node_id};
 use crate::store::object::volume::{availability_word, driver, is_reachable_from, place_text, places_text};
+use crate::store::object::{Object, node};
 
 /// One publication of the volume, with its node.
 struct Ending<'a> {
@@ -60,7 +61,8 @@ impl Ending<'_> {
     /// The uid of the node, where the publication may start over once it has ended.
     fn restart(&self, observed: &Observed<'_>) -> Option<String> {
         let node = self.node?;
-        let is_drained = availability(observed) == Availability::Drain;
+        let is_drained =
+            availability(observed) == Availability::Drain || node.availability == NodeAvailability::Drain;
         let may = !observed.volume.is_marked() && !is_drained && !node.out_of_service && !node.uid.is_empty();
         may.then(|| node.uid.clone())
     }
@@ -202,13 +204,22 @@ fn hindrance(
 ) -> Option<(WaitReason, String)> {
     let volume = observed.volume;
     let is_attempted = !stored_node_id(publication).is_empty();
-    let is_paused = matches!(availability(observed), Availability::Pause | Availability::Drain);
-    if is_paused && !is_attempted && state(publication) == State::PendingPublish {
-        let word = availability_word(volume);
-        let message = format!("the volume is set to {word}: nothing new is published");
-        return Some((WaitReason::VolumePaused, message));
+    let now = observed.nodes.get(node);
+    if !is_attempted && state(publication) == State::PendingPublish {
+        if matches!(availability(observed), Availability::Pause | Availability::Drain) {
+            let word = availability_word(volume);
+            let message = format!("the volume is set to {word}: nothing new is published");
+            return Some((WaitReason::VolumePaused, message));
+        }
+        let set_to = now.map(|now| now.availability);
+        let paused = set_to.filter(|set| matches!(set, NodeAvailability::Pause | NodeAvailability::Drain));
+        if let Some(set_to) = paused {
+            let word = node::availability_word(set_to.into());
+            let message = format!("node {node} is set to {word}: nothing new is published to it");
+            return Some((WaitReason::NodePaused, message));
+        }
     }
-    let place = observed.nodes.get(node).map(|node| &node.topology);
+    let place = now.map(|now| &now.topology);
     if let Some(place) = place.filter(|place| !is_attempted && !is_reachable_from(volume, place)) {
         let message = format!(
             "the volume can be reached from {}, and node {node} is in {}",

@@ -87,6 +87,7 @@ fn node(csi_node_id: &str) -> Node {
         uid: "node-uid".to_owned(),
         mod_revision: Revision(7),
         out_of_service: false,
+        availability: node_spec::Availability::Active,
         csi_node_id: (!csi_node_id.is_empty()).then(|| csi_node_id.to_owned()),
         topology: BTreeMap::new(),
     }

@@ -17,6 +17,8 @@ pub enum WaitReason {
     NodeIDMissing,
     /// The node does not exist, or another one has its name, and nothing records that it was removed.
     NodeMissing,
+    /// The node is paused or drained: nothing new is published to it.
+    NodePaused,
     /// The node has not confirmed that it no longer uses the volume.
     NodeUnpublish,
     /// The plugin answers for another backend than the one that the volume was made at.
@@ -55,6 +57,7 @@ impl WaitReason {
             Self::ExpandUnsupported => "ExpandUnsupported",
             Self::NodeIDMissing => "NodeIDMissing",
             Self::NodeMissing => "NodeMissing",
+            Self::NodePaused => "NodePaused",
             Self::NodeUnpublish => "NodeUnpublish",
             Self::OtherBackend => "OtherBackend",
             Self::OtherNode => "OtherNode",
@@ -79,6 +82,7 @@ impl WaitReason {
             | Self::ExpandUnsupported
             | Self::NodeIDMissing
             | Self::NodeMissing
+            | Self::NodePaused
             | Self::OtherBackend
             | Self::OtherVolume
             | Self::PluginMissing

@@ -194,3 +194,14 @@ fn what_was_never_asked_for_changes_nothing_where_it_is_withdrawn() {
         VolumeStatus::default()
     );
 }
+
+/// INV-6: a volume is deleted at the backend once it has left every node id.
+#[test]
+fn after_a_restore_requests_to_leave_node_ids_are_dropped_unless_the_volume_is_marked() {
+    let mut asked = with_stray(&volume(1), "csi-n1");
+    let dropped = without_strays(&asked).unwrap();
+    assert_eq!(dropped.status.unwrap().detach_node_ids, [""; 0]);
+    assert_eq!(without_strays(&volume(1)), None, "nothing was asked");
+    status_of(&mut asked).delete_requested = Some(time::to_proto(NOW));
+    assert_eq!(without_strays(&asked), None);
+}

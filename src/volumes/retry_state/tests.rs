@@ -2,7 +2,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::etcd::KeyValue;
-use crate::volumes::operation::QUICK;
+use crate::volumes::operation::{QUICK, ReadRecord};
 
 fn name(text: &str) -> Name {
     text.parse().unwrap()
@@ -69,16 +69,9 @@ fn resting(unsettled: &Unsettled) -> BTreeSet<Target> {
 }
 
 fn snapshot(own: bool, revision: i64) -> RecordSnapshot {
-    let kv = KeyValue {
-        key: b"k".to_vec(),
-        value: Vec::new(),
-        create_revision: Revision(1),
-        mod_revision: Revision(revision),
-        lease: None,
-    };
     RecordSnapshot {
         key: b"k".to_vec(),
-        now: Ok(kv),
+        now: Ok(KeyValue::written_at(b"k".to_vec(), Vec::new(), revision)),
         own,
     }
 }
@@ -279,6 +272,33 @@ fn capacity_is_tried_by_other_volumes_each_time() {
 }
 
 #[test]
+fn a_record_that_changes_is_news_for_what_failed_for_it_and_still_does() {
+    let mut unsettled = Unsettled::default();
+    let (old, later) = (name("old"), name("later"));
+    let (tombstone, volume) = (Awaited::Tombstone(name("t")), Awaited::Volume(name("t")));
+    let for_record = |record: &Awaited| {
+        let read = ReadRecord {
+            record: record.clone(),
+            revision: Revision(1),
+        };
+        Failure {
+            waits_for: Some(WaitsFor::Record(Box::new(read))),
+            ..failure(Some(SLOW))
+        }
+    };
+    unsettled.fail(&data(), Target::Volume, for_record(&tombstone));
+    unsettled.fail(&old, Target::Volume, for_record(&tombstone));
+    unsettled.fail(&later, Target::Orphaned, for_record(&volume));
+    // It is planned again, for another reason.
+    assert!(unsettled.wake(&old, None));
+    assert_eq!(unsettled.changed(&tombstone), [data()]);
+    assert!(unsettled.changed(&tombstone).is_empty(), "they know of it");
+    unsettled.fail(&data(), Target::Volume, for_record(&tombstone));
+    assert_eq!(unsettled.changed(&tombstone), [data()], "until it fails again");
+    assert_eq!(unsettled.changed(&volume), [later]);
+}
+
+#[test]
 fn a_quiet_failure_leaves_the_condition_as_it_is() {
     let mut unsettled = Unsettled::default();
     unsettled.fail(&data(), Target::Volume, Failure::restless());
@@ -308,7 +328,40 @@ async fn a_volume_whose_rest_is_over_begins_a_pass() {
     fail(&mut unsettled, Target::Volume, Some(QUICK));
     unsettled.state(&data()).conditions_written = true;
     unsettled.end_pass(&data());
-    assert_eq!(unsettled.next_due().await, [data()]);
+    assert_eq!(unsettled.next_due().await, Due::Retried(vec![data()]));
     assert!(resting(&unsettled).is_empty());
     assert!(!unsettled.state(&data()).conditions_written);
+}
+
+#[tokio::test]
+async fn a_volume_whose_call_got_no_answer_rests_from_calls_and_its_pass_goes_on_after_that() {
+    let mut unsettled = Unsettled::default();
+    unsettled.called(&data(), false);
+    fail(&mut unsettled, node("n1"), Some(QUICK));
+    assert!(unsettled.is_unanswered(&data()) && !unsettled.is_unanswered(&name("other")));
+    assert_eq!(unsettled.next_due().await, Due::Free(vec![data()]));
+    assert!(!unsettled.is_unanswered(&data()));
+    assert_eq!(
+        resting(&unsettled),
+        [node("n1")].into(),
+        "the others have their turn first"
+    );
+    // A change by someone else does not end what the plugin may be at work on.
+    unsettled.called(&data(), false);
+    assert!(unsettled.wake(&data(), None));
+    assert!(resting(&unsettled).is_empty() && unsettled.is_unanswered(&data()));
+    assert_eq!(unsettled.unanswered.failures(&data()), 2, "in a row");
+    unsettled.called(&data(), true);
+    assert!(!unsettled.is_unanswered(&data()));
+    assert_eq!(unsettled.unanswered.failures(&data()), 0);
+}
+
+#[tokio::test]
+async fn nothing_is_remembered_of_a_settled_volume_whose_call_got_no_answer() {
+    let mut unsettled = Unsettled::default();
+    unsettled.called(&data(), false);
+    unsettled.forget(&data());
+    assert!(unsettled.is_unanswered(&data()), "the plugin may be at work");
+    assert_eq!(unsettled.next_due().await, Due::Free(vec![data()]));
+    assert_eq!(unsettled.unanswered.failures(&data()), 0);
 }

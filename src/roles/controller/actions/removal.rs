@@ -16,6 +16,9 @@ use crate::store::Name;
 use crate::store::object::member::{is_ended, member_of};
 use crate::store::object::time;
 
+/// The members that a join names which were removed: an agent asks at its start, and no node loses so many while its agent is away.
+const MOST_REMOVED: usize = 16;
+
 impl Context<'_> {
     /// The voters that can confirm a removal: all others.
     ///
@@ -101,6 +104,9 @@ impl Context<'_> {
 
     /// The end of a removed member: its record is deleted, its join ends, and its node becomes a worker if that is its
     /// desired role. If the desired role has changed meanwhile, the observed role stays and the node may join again.
+    ///
+    /// While another add for the node may be under way, its role stays, and the intent of that add as well. The join names the removed
+    /// member all the same: without that word the agent of the node would keep the etcd of that member, and never start the next one.
     pub(super) fn forget(&self, id: MemberId) -> Option<Txn> {
         let (member, revision) = self.index.record(id)?;
         let key = self.keys.member(id);
@@ -110,16 +116,28 @@ impl Context<'_> {
         };
         let join_key = self.keys.join(&name);
         let (join, join_revision) = self.index.join(name.as_str());
-        // Neither the node nor the join changes while another add for the node may be under way.
         let txn = txn.when_unchanged(&join_key, join_revision);
-        if join.is_some_and(|join| join.progress() == Progress::Adding) {
-            return Some(txn);
-        }
-        let txn = self.make_worker(txn, id, member, &name);
-        Some(match join.and_then(|join| self.ended_join(join, id, member)) {
-            Some(join) => txn.put(&join_key, join.encode_to_vec()),
+        let txn = match join.map(Join::progress) {
+            Some(Progress::Adding) => txn,
+            _ => self.make_worker(txn, id, member, &name),
+        };
+        Some(match join {
+            Some(join) => txn.put(&join_key, self.left_join(join, id, member).encode_to_vec()),
             None => txn,
         })
+    }
+
+    /// The join, which says that this member is out of the cluster for good: the agent of the node stops etcd by that word alone. It
+    /// ends, if it led to this member and has not ended.
+    fn left_join(&self, join: &Join, id: MemberId, member: &Member) -> Join {
+        let ended = self.ended_join(join, id, member);
+        let mut left = ended.unwrap_or_else(|| join.clone());
+        let removed = &mut left.removed_members;
+        removed.retain(|other| *other != id.0);
+        removed.push(id.0);
+        let many = removed.len().saturating_sub(MOST_REMOVED);
+        removed.drain(..many);
+        left
     }
 
     /// Adds the observed role of the node, where the node is a desired worker and this is its last member.

@@ -24,13 +24,7 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn kv(key: Vec<u8>, value: impl Message) -> KeyValue {
-    KeyValue {
-        key,
-        value: value.encode_to_vec(),
-        create_revision: Revision(1),
-        mod_revision: Revision(1),
-        lease: None,
-    }
+    KeyValue::written_at(key, value.encode_to_vec(), 1)
 }
 
 fn index(keys_and_values: Vec<KeyValue>) -> Index {

@@ -80,9 +80,17 @@ fn a_removal_that_would_cost_quorum_waits_and_one_withdrawn_before_its_intent_is
     assert_eq!(reasons(&undecided), [Reason::QuorumRisk]);
     let withdrawn = surveyed(vec![voter(1), voter(2), voter(3).down()]);
     assert_eq!(step(&withdrawn), None);
-    // After the intent it is carried out, while a call of it may be under way.
-    let too_late = surveyed(vec![voter(2), voter(1).leaving(Cause::Demoted), voter(3)]);
-    assert!(matches!(step(&too_late), Some(Step::Remove { member: M1, .. })));
+    // After the intent it waits, while a call of it may be under way; every member that its node wants is kept.
+    let kept = |member: Member| {
+        let leaving = member.leaving(Cause::Demoted);
+        let membership = surveyed(vec![leaving.clone(), voter(2), voter(3)]);
+        assert_eq!(reasons(&membership), [Reason::Pending], "{leaving:?}");
+        let quiet = surveyed(vec![leaving.quiet(), voter(2), voter(3)]);
+        assert_eq!(step(&quiet), Some(Step::Withdraw(M1)));
+    };
+    kept(voter(1));
+    kept(voter(1).down());
+    kept(voter(1).learner());
 }
 
 #[test]
@@ -115,7 +123,7 @@ fn only_a_readable_desired_manager_that_stays_counts_as_another_manager() {
     let of_a_later_release = voter(2).desiring(Role::Unspecified);
     let membership = surveyed(vec![voter(1).demoted(), of_a_later_release, voter(3).unmanaged()]);
     assert_eq!(reasons(&membership), [Reason::LastManager]);
-    let leaving = voter(2).leaving(Cause::Demoted).down();
+    let leaving = voter(2).leaving(Cause::Replaced).down();
     let membership = surveyed(vec![voter(1).demoted(), leaving, voter(3).unmanaged()]);
     assert!(matches!(step(&membership), Some(Step::Remove { member: M2, .. })));
     let stuck = Membership {
@@ -271,7 +279,7 @@ fn a_demotion_that_is_decided_waits_while_its_node_cannot_be_read() {
 fn an_intent_without_grounds_is_withdrawn_once_no_call_of_it_can_be_under_way() {
     let demoted = || voter(2).leaving(Cause::Demoted);
     let of = |member: Member| step(&surveyed(vec![voter(1), member, voter(3)]));
-    assert!(matches!(of(demoted()), Some(Step::Remove { member: M2, .. })));
+    assert_eq!(of(demoted()), None);
     assert_eq!(of(demoted().quiet()), Some(Step::Withdraw(M2)));
     let still = of(demoted().demoted().quiet());
     assert!(matches!(still, Some(Step::Remove { member: M2, .. })));
@@ -326,6 +334,33 @@ fn what_etcd_refuses_while_a_voter_is_down_names_it() {
     // What may pass in a moment is not written beside the intent.
     membership.members[2] = voter(3);
     assert_eq!(reasons(&membership), [Reason::EtcdRefused]);
+}
+
+/// All voters are healthy: nothing passes by itself.
+#[test]
+fn a_join_that_etcd_denies_says_so_beside_its_intent() {
+    let mut membership = surveyed(vec![voter(1), voter(2), voter(3)]);
+    membership.joins.push(adding("n9"));
+    let why = (Reason::EtcdDenied, "permission denied".to_owned());
+    membership
+        .resting
+        .insert(Subject::Join("n9".to_owned()), why.clone());
+    let note = Step::Note {
+        node: "n9".to_owned(),
+        member: None,
+        progress: Progress::Adding,
+        why: Some(why.clone()),
+    };
+    assert_eq!(
+        note.to_string(),
+        "set the join of node n9 to adding (EtcdDenied: permission denied)"
+    );
+    let in_traces = format!("{note:#}");
+    assert_eq!(in_traces, "set the join of node n9 to adding (EtcdDenied)");
+    assert_eq!(step(&membership), Some(note));
+    let join = &mut membership.joins[0].join;
+    (join.reason, join.message) = (why.0.to_string(), why.1);
+    assert_eq!(reasons(&membership), [Reason::EtcdDenied], "it says so already");
 }
 
 #[test]

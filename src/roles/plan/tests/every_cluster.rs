@@ -10,7 +10,7 @@ use crate::roles::quorum::{Change, Quorum, Vote};
 type Make = fn(u64) -> Member;
 
 /// Every kind of voter that a plan distinguishes.
-const VOTERS: [Make; 15] = [
+const VOTERS: [Make; 17] = [
     voter,
     |id| voter(id).down(),
     |id| voter(id).demoted(),
@@ -19,15 +19,18 @@ const VOTERS: [Make; 15] = [
     |id| voter(id).nodeless().down(),
     |id| voter(id).unmanaged(),
     |id| voter(id).unmanaged().down(),
-    |id| voter(id).leaving(Cause::Demoted).down(),
+    |id| voter(id).demoted().leaving(Cause::Demoted).down(),
     |id| voter(id).nodeless().leaving(Cause::NodeGone).down(),
     // It is asked only whether it serves.
-    |id| voter(id).leaving(Cause::Demoted),
+    |id| voter(id).demoted().leaving(Cause::Demoted),
     |id| voter(id).leaving(Cause::Demoted).quiet(),
     // From here on in smaller clusters alone. Its move may be made at any moment, or was made, and it was not found.
     |id| voter(id).moving(Listener::Absent),
     |id| voter(id).moved(Listener::Absent).quiet(),
     |id| voter(id).moved(Listener::Expected),
+    // Its demotion was withdrawn, and a call of it may be under way.
+    |id| voter(id).leaving(Cause::Demoted),
+    |id| voter(id).leaving(Cause::Demoted).down(),
 ];
 
 /// How many of them, from the first on, large clusters are made of.
@@ -119,6 +122,23 @@ fn without_reaching(mut cluster: Vec<Vote>, id: MemberId) -> Vec<Vote> {
     cluster
 }
 
+/// The member that an add for this join makes: by the peer URL, as in [`voter`].
+pub(super) fn added_for(pending: &PendingJoin) -> MemberId {
+    let url = pending.peer_urls().first().map_or("", String::as_str);
+    let id = url.trim_start_matches("http://10.0.0.").trim_end_matches(":2380");
+    MemberId(
+        id.parse()
+            .expect("the peer URL of a join is one of those of the tests"),
+    )
+}
+
+fn join_of<'m>(membership: &'m mut Membership, node: &str) -> &'m mut PendingJoin {
+    let mut joins = membership.joins.iter_mut();
+    joins
+        .find(|pending| pending.node == node)
+        .expect("a step is about a join")
+}
+
 /// The membership after a step, with unchanged answers.
 pub(super) fn after(membership: &Membership, step: &Step) -> Membership {
     let mut after = membership.clone();
@@ -145,21 +165,29 @@ pub(super) fn after(membership: &Membership, step: &Step) -> Membership {
         Step::Promote { member, .. } => {
             change(*member, &|member| member.listed.as_mut().unwrap().learner = false)
         }
-        Step::DecideAdd(_) => {
-            let join = &mut after.joins[0].join;
+        Step::DecideAdd(node) => {
+            let pending = join_of(&mut after, node);
+            let urls = pending.peer_urls().to_vec();
+            let join = &mut pending.join;
             join.progress = Progress::Adding.into();
             join.answers = "r1".to_owned();
-            join.peer_urls = vec!["http://10.0.0.9:2380".to_owned()];
+            join.peer_urls = urls;
         }
-        Step::Add { .. } => after.members.push(voter(9).learner().down().unmanaged()),
-        Step::Record { member, .. } => {
-            change(*member, &|member| member.record = voter(9).record);
-            let join = &mut after.joins[0].join;
+        Step::Add { node, .. } => {
+            let added = added_for(join_of(&mut after, node));
+            after.members.push(voter(added.0).learner().down().unmanaged());
+            after.members.sort_by_key(|member| member.id);
+        }
+        Step::Record { node, member } => {
+            change(*member, &|recorded| recorded.record = voter(member.0).record);
+            let join = &mut join_of(&mut after, node).join;
             join.progress = Progress::Learner.into();
             join.member_id = member.0;
         }
-        Step::DecideReaddress { member, .. } => {
-            let pending = &membership.joins[0];
+        Step::DecideReaddress { node, member } => {
+            let mut joins = membership.joins.iter();
+            let pending = joins.find(|pending| pending.node == *node);
+            let pending = pending.expect("a step is about a join");
             change(*member, &|member| {
                 member.moved = pending.reachability.clone();
                 member.record.as_mut().unwrap().readdress = Some(Readdress {
@@ -175,18 +203,17 @@ pub(super) fn after(membership: &Membership, step: &Step) -> Membership {
         Step::EndReaddress(id) => change(*id, &|member| {
             member.record.as_mut().unwrap().readdress = None;
         }),
-        Step::Note { progress, .. } => match progress {
+        Step::Note {
+            node, progress, why, ..
+        } => match progress {
             Progress::Waiting => {
-                let (reason, message) = match step {
-                    Step::Note { why: Some(why), .. } => why.clone(),
-                    _ => unreachable!("a wait has a reason"),
-                };
-                let join = &mut after.joins[0].join;
+                let (reason, message) = why.clone().expect("a wait has a reason");
+                let join = &mut join_of(&mut after, node).join;
                 join.progress = Progress::Waiting.into();
                 join.answers = "r1".to_owned();
                 (join.reason, join.message) = (reason.to_string(), message);
             }
-            _ => after.joins.clear(),
+            _ => after.joins.retain(|pending| pending.node != *node),
         },
     }
     after

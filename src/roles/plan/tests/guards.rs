@@ -81,7 +81,7 @@ fn a_change_goes_through_a_healthy_voter_that_stays() {
     let victim_first = Membership {
         raft_leader: Some(M3),
         ..surveyed(vec![
-            voter(1).leaving(Cause::Demoted),
+            voter(1).demoted().leaving(Cause::Demoted),
             voter(2),
             voter(3).down(),
             voter(4),
@@ -228,7 +228,7 @@ fn no_learner_is_added_to_a_cluster_without_a_healthy_quorum() {
 fn a_member_being_removed_is_not_moved_and_an_untested_address_counts_as_without_a_listener() {
     let mut membership = surveyed(vec![
         voter(1),
-        voter(2).leaving(Cause::Demoted).down(),
+        voter(2).demoted().leaving(Cause::Demoted).down(),
         voter(3).down(),
     ]);
     membership.joins.push(elsewhere(2));

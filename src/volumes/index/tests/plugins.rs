@@ -1,4 +1,4 @@
-//! The statuses of plugins.
+//! Plugins and their statuses.
 
 use prost::Message;
 
@@ -23,4 +23,16 @@ fn a_status_without_a_plugin_stays_while_a_volume_may_use_it() {
     assert_eq!(left_over(&index), 0, "one cannot be read");
     index.note(&b, Err(Revision(23)));
     assert_eq!(left_over(&index), 1);
+}
+
+#[test]
+fn a_plugin_that_is_listed_again_unchanged_is_no_change() {
+    let mut index = full();
+    let plugin = |at| kv(keys().plugin(&name("p")), Vec::new(), at);
+    let change = [Change::Plugin(name("p"))];
+    assert_eq!(events(&mut index, Part::Plugins, vec![plugin(20)]), change);
+    assert_eq!(listed(&mut index, Part::Plugins, vec![plugin(20)], 30), []);
+    assert_eq!(events(&mut index, Part::Plugins, vec![plugin(31)]), change);
+    assert_eq!(listed(&mut index, Part::Plugins, vec![], 40), change);
+    assert!(index.plugin(&name("p")).is_none());
 }

@@ -39,6 +39,24 @@ fn the_records_of_volumes_with_one_id_are_news_for_each_other_only_in_what_they_
     assert_eq!(index.observe(&name("a")).unwrap().twin, None);
 }
 
+/// Every volume is planned after them, and there may be many.
+#[test]
+fn the_first_lists_say_nothing_of_the_volumes_around_and_show_what_they_share() {
+    let mut index = Index::new(keys());
+    let records = vec![with_id("a", "x", 3), with_id("b", "x", 4)];
+    let changes = listed(&mut index, Part::Volumes, records, 9);
+    let record = |text: &str, revision| Change::Record(name(text), Revision(revision));
+    assert_eq!(changes, [record("a", 3), record("b", 4)]);
+    for part in Part::ALL.into_iter().filter(|part| *part != Part::Volumes) {
+        listed(&mut index, part, vec![], 9);
+    }
+    assert!(index.is_complete());
+    assert_eq!(index.observe(&name("a")).unwrap().twin.unwrap().name, name("b"));
+    let after = events(&mut index, Part::Volumes, vec![with_id("c", "x", 10)]);
+    let around = |text: &str| Change::Around(name(text));
+    assert_eq!(after, [record("c", 10), around("a"), around("b")]);
+}
+
 /// With the plugin at `unix:///now`.
 fn with_plugin() -> Index {
     let mut index = full();

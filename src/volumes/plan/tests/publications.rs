@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::proto::Backend;
+use crate::proto::node_spec::Availability as NodeAvailability;
 use crate::proto::volume_spec::Availability;
 
 #[test]
@@ -357,4 +358,37 @@ fn a_publication_of_a_paused_volume_waits_and_one_that_ends_starts_over() {
         unpublish("n1", "csi-n1", Some("node-uid"))
     );
     assert_eq!(ending(Availability::Drain), unpublish("n1", "csi-n1", None));
+}
+
+/// The same of its node: to pause delays, to drain ends.
+#[test]
+fn nothing_new_goes_to_a_node_that_is_paused_or_drained_and_what_was_begun_goes_on() {
+    let set_to = |availability, state, csi_node_id: &str| {
+        let mut scene = Scene::of(created(volume(Scope::MultiNode))).with("n1", state, csi_node_id);
+        scene.nodes.get_mut(&name("n1")).unwrap().availability = availability;
+        scene
+    };
+    for (availability, word, restart) in [
+        (NodeAvailability::Pause, "pause", Some("node-uid")),
+        (NodeAvailability::Drain, "drain", None),
+    ] {
+        let scene = set_to(availability, State::PendingPublish, "");
+        assert_eq!((scene.step(), scene.reasons()), (None, vec!["NodePaused"]));
+        let said = &scene.decide().waits[0].message;
+        assert!(said.starts_with(&format!("node n1 is set to {word}: ")), "{said}");
+        // It needs no plugin to say so.
+        let scene = scene.offering(Plugin::Unknown);
+        assert_eq!((scene.step(), scene.reasons()), (None, vec!["NodePaused"]));
+        let attempted = set_to(availability, State::PendingPublish, "csi-n1");
+        assert_eq!(attempted.step(), publish("n1", "csi-n1"));
+        let mut mended = set_to(availability, State::Published, "csi-n1");
+        mended.lost = [name("n1")].into();
+        assert_eq!(mended.step(), publish("n1", "csi-n1"));
+        let ending = set_to(availability, State::PendingUnpublish, "csi-n1");
+        assert_eq!(ending.step(), unpublish("n1", "csi-n1", restart));
+        let ending = set_to(availability, State::PendingUnpublish, "");
+        assert_eq!(ending.step(), end("n1", restart));
+    }
+    let active = set_to(NodeAvailability::Active, State::PendingPublish, "");
+    assert_eq!(active.step(), publish("n1", "csi-n1"));
 }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use super::super::every_cluster::added_for;
 use super::super::*;
-use super::world::{ADDED, World};
+use super::world::World;
 
 /// What is still to be done, as far as the desired members go.
 #[derive(Clone)]
@@ -14,8 +15,8 @@ pub struct Left {
     replaced: Option<MemberId>,
     /// A managed learner, and whether it can vote.
     learner: Option<(MemberId, bool)>,
-    /// Whether a node joins whose etcd starts.
-    joins: bool,
+    /// The members of the nodes that join and whose etcd starts.
+    joins: BTreeSet<MemberId>,
 }
 
 impl Left {
@@ -32,19 +33,27 @@ impl Left {
             .membership
             .voters()
             .filter(|member| world.is_unwanted(member) || replaced == Some(member.id));
-        let is_new = |pending: &&PendingJoin| pending.node == "n9" || pending.replaces().is_some();
+        let is_new =
+            |pending: &&PendingJoin| ["n9", "n19"].contains(&&*pending.node) || pending.replaces().is_some();
+        let joining = joins.iter().filter(is_new).filter(|_| !blocked).map(added_for);
+        let joining = joining.filter(|id| world.starters.contains(id));
+        // One that was added already is a learner by now, or a voter.
+        let joining = joining.filter(|id| {
+            let member = world.membership.member(*id);
+            member.is_none_or(|member| member.listed.is_none())
+        });
         Self {
             voters: world.voters(),
             unwanted: unwanted.map(|member| member.id).collect(),
             replaced,
             learner: learner
                 .map(|member| (member.id, member.is_wanted() && world.alive.contains(&member.id))),
-            joins: world.joiner_starts && joins.iter().filter(is_new).count() > 0 && !blocked,
+            joins: joining.collect(),
         }
     }
 
     pub fn is_done(&self) -> bool {
-        self.unwanted.is_empty() && self.learner.is_none() && !self.joins
+        self.unwanted.is_empty() && self.learner.is_none() && self.joins.is_empty()
     }
 
     /// What one safe change leads to.
@@ -70,10 +79,14 @@ impl Left {
             next.push(left);
         }
         let has_place = !self.replaced.is_some_and(|id| self.voters.contains(&id));
-        if self.joins && self.learner.is_none() && has_place {
-            let mut left = self.clone();
-            (left.joins, left.learner) = (false, Some((ADDED, true)));
-            next.push(left);
+        let has_room = self.voters.len() < world.max_voters;
+        if self.learner.is_none() && has_place && has_room {
+            for added in &self.joins {
+                let mut left = self.clone();
+                left.joins.remove(added);
+                left.learner = Some((*added, true));
+                next.push(left);
+            }
         }
         next.retain(|left| world.has_safe_quorum(&left.voters));
         next

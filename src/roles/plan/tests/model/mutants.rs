@@ -6,20 +6,22 @@ use std::time::Instant;
 use super::*;
 use crate::etcd::members::Inquiry;
 
-/// Explores small worlds until the model finds fault with a step; what it says.
-fn fault_of(planner: Planner) -> String {
-    let explored = catch_unwind(AssertUnwindSafe(|| {
-        let mut explored = Explored::by(planner);
-        replaced::explore_all(&mut explored, 2);
-        multisets(2 * KINDS.len(), 2, &mut |voters| {
-            if voters.is_empty() {
-                return;
-            }
-            for learner in std::iter::once(None).chain((0..LEARNERS.len()).map(Some)) {
-                explore(&mut explored, voters, learner, Joins::None, 1, 1);
-            }
-        });
-    }));
+/// Explores small worlds.
+fn explore_small(explored: &mut Explored) {
+    replaced::explore_all(explored, 2);
+    multisets(2 * KINDS.len(), 2, &mut |voters| {
+        if voters.is_empty() {
+            return;
+        }
+        for learner in std::iter::once(None).chain((0..LEARNERS.len()).map(Some)) {
+            explore(explored, voters, learner, Joins::None, 1, 1);
+        }
+    });
+}
+
+/// What the model says first about a plan, in the worlds that are explored.
+fn fault_of(planner: Planner, explore: impl FnOnce(&mut Explored)) -> String {
+    let explored = catch_unwind(AssertUnwindSafe(|| explore(&mut Explored::by(planner))));
     let fault = explored.expect_err("the model finds no fault");
     let text = fault.downcast_ref::<String>();
     text.expect("an assertion says what is wrong").clone()
@@ -46,27 +48,29 @@ fn owned_by(member: &mut Member, before: Owner, now: Owner) {
     }
 }
 
+/// Checks that the model finds fault with a plan in the worlds that are explored, and why.
 #[track_caller]
-fn is_found_out(planner: Planner, what: &str) {
-    let fault = fault_of(planner);
+pub fn is_found_out(planner: Planner, what: &str, explore: impl FnOnce(&mut Explored)) {
+    let fault = fault_of(planner, explore);
     let first = fault.lines().next().unwrap_or_default();
     assert!(first.contains(what), "{what:?} is not in {first:?}");
 }
 
+pub fn takes_every_member_for_healthy(membership: &Membership) -> Plan {
+    let joins = membership.joins.iter();
+    let replaced: Vec<_> = joins.filter_map(PendingJoin::replaces).collect();
+    seen(membership, |member| {
+        let is_lost = member.removal() == Some(Cause::DataLost) || replaced.contains(&member.id);
+        if !is_lost {
+            let (at, answer) = (Instant::now(), Ok(()));
+            member.evidence.read = Inquiry::Asked { at, answer };
+        }
+    })
+}
+
 #[test]
 fn one_that_takes_every_member_for_healthy() {
-    let wrong = |membership: &Membership| {
-        let joins = membership.joins.iter();
-        let replaced: Vec<_> = joins.filter_map(PendingJoin::replaces).collect();
-        seen(membership, |member| {
-            let is_lost = member.removal() == Some(Cause::DataLost) || replaced.contains(&member.id);
-            if !is_lost {
-                let (at, answer) = (Instant::now(), Ok(()));
-                member.evidence.read = Inquiry::Asked { at, answer };
-            }
-        })
-    };
-    is_found_out(wrong, "remove member");
+    is_found_out(takes_every_member_for_healthy, "remove member", explore_small);
 }
 
 #[test]
@@ -83,7 +87,24 @@ fn one_that_carries_a_replacement_out_without_grounds() {
         }
         plan
     };
-    is_found_out(wrong, "without grounds");
+    is_found_out(wrong, "without grounds", explore_small);
+}
+
+#[test]
+fn one_that_carries_out_a_demotion_that_was_withdrawn() {
+    let wrong = |membership: &Membership| {
+        let mut plan = next(membership);
+        let withdrawn = |member: &&Member| member.removal() == Some(Cause::Demoted) && member.is_wanted();
+        if let Some(member) = membership.voters().find(withdrawn)
+            && let Some(through) = membership.through(Some(member.id))
+            && plan.step.is_none()
+        {
+            let member = member.id;
+            plan.step = Some(Step::Remove { member, through });
+        }
+        plan
+    };
+    is_found_out(wrong, "without grounds", explore_small);
 }
 
 #[test]
@@ -93,7 +114,7 @@ fn one_that_takes_a_missing_node_for_a_removed_one() {
             owned_by(member, Owner::Missing, Owner::Removed);
         })
     };
-    is_found_out(wrong, "without grounds");
+    is_found_out(wrong, "without grounds", explore_small);
 }
 
 #[test]
@@ -103,27 +124,31 @@ fn one_that_takes_a_node_that_cannot_be_read_for_a_removed_one() {
             owned_by(member, Owner::Unknown, Owner::Removed);
         })
     };
-    is_found_out(wrong, "without grounds");
+    is_found_out(wrong, "without grounds", explore_small);
+}
+
+pub fn removes_without_an_intent(membership: &Membership) -> Plan {
+    let mut plan = next(membership);
+    if let Some(Step::DecideRemoval(member, _)) = plan.step
+        && let Some(through) = membership.through(Some(member))
+    {
+        plan.step = Some(Step::Remove { member, through });
+    }
+    plan
 }
 
 #[test]
 fn one_that_removes_without_an_intent() {
-    let wrong = |membership: &Membership| {
-        let mut plan = next(membership);
-        if let Some(Step::DecideRemoval(member, _)) = plan.step
-            && let Some(through) = membership.through(Some(member))
-        {
-            plan.step = Some(Step::Remove { member, through });
-        }
-        plan
-    };
-    is_found_out(wrong, "without an intent");
+    is_found_out(removes_without_an_intent, "without an intent", explore_small);
+}
+
+pub fn withdraws_no_intent(membership: &Membership) -> Plan {
+    without(membership, |step| matches!(step, Step::Withdraw(_)))
 }
 
 #[test]
 fn one_that_withdraws_no_intent() {
-    let wrong = |membership: &Membership| without(membership, |step| matches!(step, Step::Withdraw(_)));
-    is_found_out(wrong, "an intent never ends");
+    is_found_out(withdraws_no_intent, "an intent never ends", explore_small);
 }
 
 #[test]
@@ -132,17 +157,18 @@ fn one_that_evicts_no_late_learner() {
         let late = |step: &Step| matches!(step, Step::DecideRemoval(_, Cause::NeverStarted | Cause::Stalled));
         without(membership, late)
     };
-    is_found_out(wrong, "a safe sequence exists, but no step");
+    is_found_out(wrong, "a safe sequence exists, but no step", explore_small);
+}
+
+pub fn decides_again_and_again(membership: &Membership) -> Plan {
+    let mut plan = next(membership);
+    if let Some(Step::Remove { member, .. }) = plan.step {
+        plan.step = Some(Step::DecideRemoval(member, Cause::Demoted));
+    }
+    plan
 }
 
 #[test]
 fn one_that_decides_again_and_again() {
-    let wrong = |membership: &Membership| {
-        let mut plan = next(membership);
-        if let Some(Step::Remove { member, .. }) = plan.step {
-            plan.step = Some(Step::DecideRemoval(member, Cause::Demoted));
-        }
-        plan
-    };
-    is_found_out(wrong, "the steps never end");
+    is_found_out(decides_again_and_again, "the steps never end", explore_small);
 }

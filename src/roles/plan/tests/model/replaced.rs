@@ -61,7 +61,7 @@ fn cluster(first: Member, dead: bool, others: &[usize]) -> (Vec<Member>, BTreeSe
 fn a_member_that_is_replaced_goes_on_good_grounds_alone_and_one_without_a_node_stays() {
     let mut explored = Explored::by(next);
     explore_all(&mut explored, 2);
-    assert!(explored.states.len() > 30_000, "{} states", explored.states.len());
+    explored.expect_states(30_000);
 }
 
 proptest! {

@@ -1,17 +1,29 @@
-//! A cluster as it is, whatever Quorate knows of it, and what can happen to it.
+//! A cluster as it is, and what Quorate learns of it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::super::every_cluster::after;
+use super::super::every_cluster::added_for;
 use super::super::*;
-use crate::etcd::members::{Evidence, NotAsked};
+use crate::etcd::members::{Alarm, Evidence, Inquiry, NotAsked};
 use crate::roles::membership::raft_leader;
 use crate::roles::membership::tests::fixtures::answers;
 use crate::roles::quorum::Quorum;
 
-/// The member that a join adds.
+/// The member that the join of [`new_join`] adds.
 pub const ADDED: MemberId = MemberId(9);
+
+/// The member that the join of another node adds at the same time.
+pub const ADDED_TOO: MemberId = MemberId(19);
+
+/// An alarm of etcd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Raised {
+    /// It has no space left.
+    Full,
+    /// The data of this member differs from that of the others.
+    Corrupt(MemberId),
+}
 
 /// A limit that is over.
 const LONG: Duration = Duration::from_secs(3600);
@@ -33,8 +45,12 @@ pub struct World {
     pub excluded: BTreeSet<MemberId>,
     /// Whether the learners have had their time, and an intent to add is as old as it gets.
     pub waited: bool,
-    /// Whether the etcd of the node that joins starts once it is added.
-    pub joiner_starts: bool,
+    /// The members of joins whose etcd starts once they are added.
+    pub starters: BTreeSet<MemberId>,
+    /// The alarm that is raised, until a person clears it.
+    pub raised: Option<Raised>,
+    /// See [`Limits::max_voters`].
+    pub max_voters: usize,
     /// How many members may die, or replies get lost, from now on.
     pub faults: u8,
 }
@@ -53,9 +69,38 @@ impl World {
     /// Whether these voters have a quorum even if none is reached where it moved without having been found.
     pub fn has_safe_quorum(&self, voters: &BTreeSet<MemberId>) -> bool {
         let alone = voters.len() == 1;
-        Self::quorum(voters, |id| {
-            self.alive.contains(id) && (alone || !self.is_lost(*id))
+        Self::quorum(voters, |id| self.counts(*id) && (alone || !self.is_lost(*id)))
+    }
+
+    /// Whether a member is as good as its answers: it lives, and its data is that of the others.
+    pub fn counts(&self, id: MemberId) -> bool {
+        self.alive.contains(&id) && self.raised != Some(Raised::Corrupt(id))
+    }
+
+    /// A person clears the alarm as soon as that is of use: a member with corrupt data is gone before. `None` if it stays.
+    pub fn cleared(&self) -> Option<Self> {
+        let is_over = match self.raised? {
+            Raised::Full => true,
+            Raised::Corrupt(id) => !self.is_listed(id),
+        };
+        is_over.then(|| Self {
+            raised: None,
+            ..self.clone()
         })
+    }
+
+    /// Whether the plan knows of the alarm: by the status of any member.
+    pub fn sees_alarm(&self) -> bool {
+        let mut members = self.membership.members.iter();
+        self.raised.is_some() && members.any(|member| member.evidence.status.answer().is_some())
+    }
+
+    /// The member that the join of this node adds.
+    pub fn added(&self, node: &str) -> MemberId {
+        let mut joins = self.membership.joins.iter();
+        joins
+            .find(|pending| pending.node == node)
+            .map_or(ADDED, added_for)
     }
 
     /// Whether the member moved to where it does not listen.
@@ -94,7 +139,7 @@ impl World {
     pub fn replaced(&self) -> Option<MemberId> {
         self.membership.joins.iter().find_map(|pending| {
             let member = self.membership.member(pending.replaces()?)?;
-            let lost = pending.is_forced() || !self.alive.contains(&member.id);
+            let lost = pending.is_forced() || !self.counts(member.id);
             (lost && member.is_wanted() && member.listed.is_some()).then_some(member.id)
         })
     }
@@ -150,6 +195,7 @@ impl World {
             };
             member.moved = listener(self.found.contains(&id));
         }
+        self.observe_alarms();
         let complete = self.membership.complete;
         self.membership.raft_leader = raft_leader(&self.membership.members, complete);
         let found = &self.found;
@@ -162,96 +208,32 @@ impl World {
                 false => Duration::ZERO,
             };
         }
+        // As they are read: those that are being added first.
+        self.membership.joins.sort_by_key(|pending| !pending.is_adding());
     }
 
-    /// The member of which a step is a call.
-    pub fn called(step: &Step) -> Option<MemberId> {
-        match step {
-            Step::Remove { member, .. } | Step::Promote { member, .. } | Step::Readdress { member, .. } => {
-                Some(*member)
+    /// Every status says which alarm is raised. Members that leave give none.
+    fn observe_alarms(&mut self) {
+        let alarm = self.raised.map(|raised| match raised {
+            Raised::Full => (MemberId(99), Alarm::NOSPACE),
+            Raised::Corrupt(id) => (id, Alarm::CORRUPT),
+        });
+        for member in &mut self.membership.members {
+            if let (
+                Inquiry::Asked {
+                    answer: Ok(status), ..
+                },
+                Some((member, kind)),
+            ) = (&mut member.evidence.status, alarm)
+            {
+                let kind = kind.to_owned();
+                status.alarms = vec![Alarm { member, kind }];
             }
-            Step::Add { .. } => Some(ADDED),
-            _ => None,
         }
-    }
-
-    /// Whether etcd would carry out this call now, of which it may have carried out another since.
-    pub fn is_due(&self, call: &Step) -> bool {
-        let listed = |id: &MemberId| {
-            self.membership
-                .member(*id)
-                .filter(|member| member.listed.is_some())
-        };
-        self.serves()
-            && match call {
-                Step::Promote { member, .. } => listed(member).is_some_and(Member::is_learner),
-                // A record of it, without the list, is that of a member that was removed.
-                Step::Add { .. } => {
-                    self.membership.member(ADDED).is_none() && !self.membership.joins.is_empty()
-                }
-                Step::Readdress { member, .. } => {
-                    listed(member).is_some_and(|member| member.readdress().is_some())
-                }
-                Step::Remove { member, .. } => listed(member).is_some(),
-                _ => false,
-            }
-    }
-
-    /// The step is taken.
-    pub fn take(&mut self, step: &Step) {
-        match step {
-            Step::MoveLeadership { to, .. } => self.favourite = *to,
-            Step::Forget(id) | Step::Withdraw(id) | Step::EndReaddress(id) => {
-                self.in_doubt.remove(id);
-                self.excluded.remove(id);
-            }
-            // A new intent, and a new learner, have their time before them.
-            Step::DecideAdd(_) => self.waited = false,
-            Step::Add { .. } => {
-                self.waited = false;
-                if self.joiner_starts {
-                    self.alive.insert(ADDED);
-                }
-            }
-            _ => {}
+        let is_seen = self.sees_alarm();
+        for member in &mut self.membership.members {
+            member.corrupt = is_seen && self.raised == Some(Raised::Corrupt(member.id));
         }
-        self.membership = after(&self.membership, step);
-        if matches!(step, Step::Add { .. }) && !self.joiner_starts {
-            let added = self
-                .membership
-                .members
-                .iter_mut()
-                .find(|member| member.id == ADDED);
-            let listed = added
-                .and_then(|member| member.listed.as_mut())
-                .expect("it was added");
-            listed.name.clear();
-            listed.client_urls.clear();
-        }
-        if let Step::Record { .. } = step
-            && let Some(pending) = self.membership.joins.first()
-            && let Some(added) = self
-                .membership
-                .members
-                .iter_mut()
-                .find(|member| member.id == ADDED)
-        {
-            let record = added.record.as_mut().expect("it was recorded");
-            record.node.clone_from(&pending.node);
-            pending.uid().clone_into(&mut record.uid);
-        }
-    }
-
-    /// Time passes, until no call can be under way. `None` if nothing changes by that.
-    pub fn wait(&self) -> Option<Self> {
-        let over = self.waited && self.flight.is_none() && self.in_doubt.is_empty();
-        (!over).then(|| Self {
-            waited: true,
-            flight: None,
-            in_doubt: BTreeSet::new(),
-            excluded: BTreeSet::new(),
-            ..self.clone()
-        })
     }
 
     /// Everything that what follows depends on.
@@ -261,7 +243,13 @@ impl World {
         let mut key = vec![
             id(self.favourite),
             self.faults,
-            bits(&[self.waited, self.joiner_starts]),
+            bits(&[self.waited]),
+            self.max_voters as u8,
+            match self.raised {
+                None => 0,
+                Some(Raised::Full) => 1,
+                Some(Raised::Corrupt(member)) => 2 + id(member),
+            },
             match &self.flight {
                 None => 0,
                 Some(call) => {
@@ -270,7 +258,7 @@ impl World {
                         Step::Promote { .. } => 2,
                         _ => 3,
                     };
-                    Self::called(call).map_or(0, id) * 4 + kind
+                    self.called(call).map_or(0, id) * 4 + kind
                 }
             },
         ];
@@ -303,7 +291,9 @@ impl World {
         for pending in &self.membership.joins {
             let replaces = pending.replaces().map_or(0, id);
             key.extend([0xff, pending.join.progress() as u8, pending.join.member_id as u8]);
-            key.extend([replaces, u8::from(pending.is_forced())]);
+            let starts = self.starters.contains(&added_for(pending));
+            key.extend([replaces, u8::from(pending.is_forced()), u8::from(starts)]);
+            key.extend(pending.node.bytes());
             key.extend(pending.join.reason.bytes());
             key.extend(pending.join.message.bytes());
         }
