@@ -9,10 +9,14 @@ use super::confirm::{Confirm, NotConfirmed};
 use super::servers::Link;
 use crate::causes;
 use crate::grpc_status;
-use crate::proto::{ConfirmExpandedRequest, ConfirmUnpublishedRequest, Removed};
+use crate::proto::certificate_refused::Reason;
+use crate::proto::{CertificateRefused, ConfirmExpandedRequest, ConfirmUnpublishedRequest, Removed};
 
 /// The type of the detail by which a server says that a node was removed.
 const REMOVED: &str = "quorate.v1.Removed";
+
+/// The type of the detail by which it says why the certificate of the connection proves no node.
+const CERTIFICATE_REFUSED: &str = "quorate.v1.CertificateRefused";
 
 /// The limit of a call that is answered at once.
 pub const CALL_LIMIT: Duration = Duration::from_secs(10);
@@ -27,6 +31,12 @@ pub enum CallError {
     /// The node was removed. Nothing but the typed detail of this uid says so (INV-12).
     #[error("the node was removed from the cluster")]
     Removed,
+    /// The certificate of the connection has ended, by the clock of the server. Nothing but the typed detail says so.
+    #[error("{0}")]
+    CertificateEnded(String),
+    /// The server has ended the session, and another one can begin at once.
+    #[error("{0}")]
+    Aborted(String),
     /// The server refuses the call, and will again.
     #[error("{0}")]
     Refused(String),
@@ -47,6 +57,8 @@ impl CallError {
             crate::grpc_code::name(status.code())
         );
         match status.code() {
+            Code::PermissionDenied if has_ended(status.details()) => Self::CertificateEnded(text),
+            Code::Aborted => Self::Aborted(text),
             Code::InvalidArgument
             | Code::NotFound
             | Code::AlreadyExists
@@ -62,6 +74,12 @@ impl CallError {
 fn removes(details: &[u8], uid: &str) -> bool {
     let removed: Option<Removed> = grpc_status::find(REMOVED, details);
     removed.is_some_and(|removed| removed.node_uid == uid)
+}
+
+/// Whether the details of a status say that the certificate of the connection has ended.
+fn has_ended(details: &[u8]) -> bool {
+    let refused: Option<CertificateRefused> = grpc_status::find(CERTIFICATE_REFUSED, details);
+    refused.is_some_and(|refused| refused.reason() == Reason::Expired)
 }
 
 /// A request with this limit, which the server learns too.
@@ -121,11 +139,13 @@ impl Confirm for Calls {
     }
 }
 
-/// A removal ends the agent by its session.
+/// A removal ends the agent by its session. With another certificate, or in another session, the call may succeed.
 fn not_confirmed(status: &Status) -> NotConfirmed {
     match CallError::of(status, "") {
-        CallError::Failed(why) => NotConfirmed::Failed(why),
-        other => NotConfirmed::Refused(other.to_string()),
+        CallError::Failed(why) | CallError::Aborted(why) | CallError::CertificateEnded(why) => {
+            NotConfirmed::Failed(why)
+        }
+        other @ (CallError::Removed | CallError::Refused(_)) => NotConfirmed::Refused(other.to_string()),
     }
 }
 
@@ -161,5 +181,37 @@ mod tests {
         let gone = of(&Status::unavailable("gone"));
         assert_eq!(gone.to_string(), "gone (Unavailable)");
         assert!(matches!(gone, CallError::Failed(_)));
+    }
+
+    #[test]
+    fn the_end_of_a_certificate_is_one_detail_of_one_code_and_no_other_refusal() {
+        let detail = |reason: Reason| {
+            let refused = CertificateRefused {
+                reason: reason.into(),
+            };
+            grpc_status::detail(CERTIFICATE_REFUSED, &refused)
+        };
+        let refused = |code: Code, reason: Reason| {
+            let details = grpc_status::encode(code, "no", detail(reason));
+            Status::with_details(code, "no", details.into())
+        };
+        let ended = CallError::of(&refused(Code::PermissionDenied, Reason::Expired), "5d0b");
+        assert!(matches!(ended, CallError::CertificateEnded(_)), "{ended}");
+        for other in [
+            refused(Code::PermissionDenied, Reason::NotYetValid),
+            refused(Code::PermissionDenied, Reason::Foreign),
+            refused(Code::PermissionDenied, Reason::Unspecified),
+            refused(Code::NotFound, Reason::Expired),
+            Status::permission_denied("the certificate has expired"),
+        ] {
+            let of = CallError::of(&other, "5d0b");
+            assert!(matches!(of, CallError::Refused(_)), "{of}");
+        }
+    }
+
+    #[test]
+    fn a_session_that_another_one_ended_is_neither_refused_nor_lost_with_its_server() {
+        let superseded = CallError::of(&Status::aborted("another session"), "5d0b");
+        assert!(matches!(superseded, CallError::Aborted(_)), "{superseded}");
     }
 }

@@ -5,15 +5,16 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant as StdInstant};
 
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
+use tonic::Code;
 use tracing::{info, warn};
 
 use super::calls::{CALL_LIMIT, CallError, Calls, NodeRemoved, within};
-use super::plan::{Held, Joining, Now, Reason, Shown, Since, Step, plan, renewed_at};
+use super::plan::{Held, Joining, Now, Reason, Seen, Shown, Since, Step, plan, renewed_at};
 use super::servers::{Identity, Link, NoLink, Servers};
 use super::state::{State, StateDirectory, StateError, StoredCertificate};
 use super::status::AgentStatus;
@@ -64,7 +65,7 @@ pub(super) enum Fault {
     State(#[from] StateError),
     #[error(transparent)]
     NotMade(#[from] NotMade),
-    #[error("the certificate has ended, and without --join-token-file the node cannot join")]
+    #[error("without --join-token-file the node cannot join")]
     NoToken,
     #[error("cannot read {}: {source}", path.display())]
     TokenFile { path: PathBuf, source: std::io::Error },
@@ -95,12 +96,14 @@ pub(super) struct Keeper<'a> {
     pub(super) calls: Calls,
     /// What the session shows to servers.
     pub(super) identities: &'a watch::Sender<Option<Arc<Identity>>>,
-    /// What the session of the present certificate shows; `None` before it has shown anything.
-    pub(super) shown: &'a watch::Sender<Option<Shown>>,
+    /// What servers make of the present certificate.
+    pub(super) seen: &'a watch::Sender<Seen>,
     pub(super) status: &'a AgentStatus,
     pub(super) metrics: &'a Metrics,
     /// The certificate; `None` before [`Keeper::resume`] or without any.
     pub(super) held: Option<Held>,
+    /// When this process last made a key for a request.
+    pub(super) key_made: Option<StdInstant>,
 }
 
 fn now() -> Now {
@@ -126,10 +129,13 @@ impl Keeper<'_> {
     pub(super) async fn run(mut self) -> NodeRemoved {
         let mut delays = Delays::new(FIRST_DELAY, MOST_DELAY);
         let mut said = String::new();
-        let mut changes = self.shown.subscribe();
+        let mut changes = self.seen.subscribe();
         loop {
-            let shown = *changes.borrow_and_update();
-            let now = now();
+            let seen = *changes.borrow_and_update();
+            let (shown, now) = (seen.shown().copied(), now());
+            if let Some(held) = &mut self.held {
+                held.is_refused_as_ended = matches!(seen, Seen::Ended);
+            }
             self.count(now);
             let attempt = match plan(self.held.as_ref(), shown.as_ref(), now) {
                 Step::Rest(due) => {
@@ -156,27 +162,43 @@ impl Keeper<'_> {
         }
     }
 
-    /// Logs a fault once, and shows it on `/readyz` where there is no certificate.
+    /// Logs a fault once, and shows it on `/readyz` where there is no valid certificate.
     fn report(&self, fault: &str, said: &mut String) {
-        if self.held.is_none() {
+        let now = now();
+        let (lacking, shown) = match self.held {
+            None => ("no certificate yet", Some("the node has none yet")),
+            Some(held) if held.left(now).is_zero() => (
+                "the certificate of the node has ended, and no other one was received",
+                Some("it has ended"),
+            ),
+            Some(_) => ("the certificate of the node was not replaced yet", None),
+        };
+        if let Some(shown) = shown {
             self.status
                 .certificate
-                .send_replace(Some(format!("the node has none yet: {fault}")));
+                .send_replace(Some(format!("{shown}: {fault}")));
         }
-        if *said != fault {
-            warn!("no certificate yet: {fault}; trying again");
-            fault.clone_into(said);
+        let line = format!("{lacking}: {fault}");
+        if *said != line {
+            warn!("{line}; trying again");
+            *said = line;
         }
     }
 
     fn count(&self, now: Now) {
         let left = self.held.map_or(Duration::ZERO, |held| held.left(now));
         self.metrics.agent_certificate_seconds.set(left.as_secs_f64());
-        if self.held.is_some() && left.is_zero() {
-            self.status
-                .certificate
-                .send_replace(Some("it has ended".to_owned()));
-        }
+        let is_held = self.held.is_some();
+        self.status.certificate.send_if_modified(|hindrance| {
+            match (is_held, left.is_zero(), hindrance.is_some()) {
+                // A fault that is shown with it stays.
+                (true, true, false) => *hindrance = Some("it has ended".to_owned()),
+                // A server takes it after all.
+                (true, false, true) => *hindrance = None,
+                _ => return false,
+            }
+            true
+        });
     }
 
     /// Joins with the token, or repeats a join whose reply was lost.
@@ -193,8 +215,8 @@ impl Keeper<'_> {
             cluster: self.cluster(),
         };
         let link = self.servers.connect_to_join(pinned).await?;
-        if why == Joining::Ended {
-            self.expect_node(&link).await?;
+        if self.state.uid.is_some() {
+            self.expect_node(&link, why).await?;
         }
         let message = NodeJoinRequest {
             token: token.reveal(),
@@ -215,16 +237,23 @@ impl Keeper<'_> {
         self.collect(&link, key).await
     }
 
-    /// Fails where the node is gone: a token would make another one of its name. A server says that it was removed to a node whose
-    /// certificate has ended, too.
-    async fn expect_node(&self, link: &Link) -> Result<(), Fault> {
+    /// Fails where the node that has joined is gone: a token would make another one of its name. A server says that the node was
+    /// removed also to one without a certificate. Without a certificate, a node that is unknown and was not removed joins again
+    /// (INV-12): nothing is lost with its uid.
+    async fn expect_node(&self, link: &Link, why: Joining) -> Result<(), Fault> {
         let message = CertificateStatusRequest {
             node_uid: self.uid().to_owned(),
         };
         let mut client = link.client();
-        let known = client.certificate_status(within(CALL_LIMIT, message)).await;
-        known.map_err(|status| CallError::of(&status, self.uid()))?;
-        Ok(())
+        // A server waits for so long where the request has no answer yet.
+        let asked = client
+            .certificate_status(within(FIRST_ANSWER_LIMIT, message))
+            .await;
+        match asked {
+            Err(status) if why == Joining::First && status.code() == Code::NotFound => Ok(()),
+            Err(status) => Err(CallError::of(&status, self.uid()).into()),
+            Ok(_) => Ok(()),
+        }
     }
 
     /// Requests another certificate.
@@ -271,7 +300,7 @@ impl Keeper<'_> {
             if let Ok(chain) = NodeChain::read(&answer.chain)
                 && chain.node.public_key == key.public_key()
             {
-                return self.receive(key, chain, answer.chain);
+                return self.receive(key, chain, answer.chain, &answer.authority_sha256);
             }
             match answer.state() {
                 Answer::Pending => {}
@@ -279,6 +308,8 @@ impl Keeper<'_> {
                 _ => return Err(Fault::OtherRequest),
             }
             limit = ANSWER_LIMIT;
+            // The answer may be days away, and the certificate in use ends meanwhile.
+            self.count(now());
             if answer.membership_pending && accepted {
                 accepted = false;
                 info!(
@@ -290,8 +321,9 @@ impl Keeper<'_> {
         }
     }
 
-    /// Replaces the certificate by one that was just received.
-    fn receive(&mut self, key: NodeKey, chain: NodeChain, pem: String) -> Result<(), Fault> {
+    /// Replaces the certificate by one that was just received. It may have been issued long before. From then on servers are known by the
+    /// authority that has signed it: in a rotation every server shows that one by now, and the former one goes.
+    fn receive(&mut self, key: NodeKey, chain: NodeChain, pem: String, signer: &[u8]) -> Result<(), Fault> {
         let node = &chain.node;
         let is_own = node.uid == self.uid()
             && node.name.as_str() == self.state.name
@@ -305,6 +337,9 @@ impl Keeper<'_> {
             key: key.pem(),
         });
         self.state.requested_key = None;
+        if let Ok(signer) = signer.try_into() {
+            self.state.authority = Some(AuthorityDigest(signer).to_string());
+        }
         if let Err(error) = self.directory.save(&self.state) {
             self.state = before;
             return Err(error.into());
@@ -312,7 +347,8 @@ impl Keeper<'_> {
         let role = role_word(node.role.to_proto().into());
         info!(role, until = %node.not_after, "received a certificate");
         self.metrics.agent_certificates_received.inc();
-        self.take(key, chain, Since::Received(clock::now()))
+        let since = Since::received(chain.issued(), self.key_made, now());
+        self.take(key, chain, since)
     }
 
     /// Shows this certificate from now on: over a new connection.
@@ -327,6 +363,7 @@ impl Keeper<'_> {
             since,
             renewed_at: self.renewed_at.unwrap_or_else(|| renewed_at(life, random)),
             awaits_another: self.state.requested_key.is_some(),
+            is_refused_as_ended: false,
         });
         // Before the agent is ready.
         self.count(now());
@@ -334,8 +371,8 @@ impl Keeper<'_> {
             authority,
             cluster: Some(chain.node.cluster),
         };
-        // What the session of another certificate has shown led to this one, maybe.
-        self.shown.send_replace(None);
+        // What was seen of another certificate led to this one, maybe.
+        self.seen.send_replace(Seen::Nothing);
         self.status.certificate.send_replace(None);
         let identity = Identity { key, chain, pinned };
         self.identities.send_replace(Some(Arc::new(identity)));
@@ -347,12 +384,13 @@ impl Keeper<'_> {
         if let Some(key) = &self.state.requested_key {
             return NodeKey::read(key).map_err(|_| Fault::Unreadable);
         }
-        let key = NodeKey::create()?;
+        let (made, key) = (clock::now(), NodeKey::create()?);
         self.state.requested_key = Some(key.pem());
         if let Err(error) = self.directory.save(&self.state) {
             self.state.requested_key = None;
             return Err(error.into());
         }
+        self.key_made = Some(made);
         self.await_another(true);
         Ok(key)
     }

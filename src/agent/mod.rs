@@ -1,5 +1,5 @@
-//! The agent of a node: it joins with a token, keeps the certificate of the node and its session, reports, and mounts the volumes
-//! that are published to the node.
+//! The agent of a node: it joins with a token, keeps the certificate of the node and its session, reports, mounts the volumes that are
+//! published to the node, and keeps the etcd of a manager.
 //!
 //! A server says what concerns the node, and nothing else is a reason to undo anything: silence, a refused call or an unknown node
 //! leave everything as it is. A removal ends the agent, which leaves its state and its mounts behind.
@@ -7,11 +7,14 @@
 mod calls;
 mod certificate;
 pub mod confirm;
+pub mod manager;
+mod passage;
 mod plan;
 mod servers;
 mod session;
 mod state;
 mod status;
+mod thread;
 mod trust;
 pub mod volumes;
 
@@ -23,21 +26,22 @@ use std::time::Duration;
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use tokio::sync::watch;
-use tokio_util::sync::{CancellationToken, DropGuard};
-use tracing::info;
+use tokio::time::timeout;
+use tracing::{info, warn};
 
 use crate::csi::Endpoint;
 use crate::metrics::Metrics;
-use crate::proto::{CsiNode, NodeView};
+use crate::proto::{CsiNode, MemberReport, NodeView};
 use crate::release::Release;
 use crate::store::Name;
 
 use calls::{Calls, NodeRemoved};
 use certificate::{Fault, Keeper};
-use plan::Shown;
+use plan::Seen;
 use servers::{Identity, Link, Servers};
-use session::Sessions;
+use session::{AgentFacts, Sessions};
 use state::State;
+use thread::Thread;
 
 pub use servers::{BadAddress, ServerAddress};
 pub use state::{StateDirectory, StateError};
@@ -66,6 +70,8 @@ pub struct Settings {
     pub token_file: Option<PathBuf>,
     /// The CSI plugins of this node.
     pub plugins: Vec<CsiNodePlugin>,
+    /// The etcd of the node, for when it is a manager; `None` where the agent keeps none.
+    pub etcd: Option<manager::Settings>,
     /// Replaces each certificate at this age, in place of a random one.
     pub renewed_at: Option<Duration>,
     /// The release of this program.
@@ -82,6 +88,10 @@ pub enum AgentError {
         name: String,
         /// Its uid, which never comes back.
         uid: String,
+        /// The directory of its volumes.
+        volumes: PathBuf,
+        /// What is still mounted there, or why that is unknown.
+        mounted: Result<Vec<PathBuf>, String>,
     },
     /// The state is that of another node.
     #[error("{} is the state of node {found}, not of {wanted}", path.display())]
@@ -100,8 +110,11 @@ pub enum AgentError {
     #[error(transparent)]
     State(#[from] StateError),
     /// The system has no thread or no event queue left.
-    #[error("cannot start the thread for volumes: {0}")]
-    Thread(io::Error),
+    #[error("cannot start the thread for {0}: {1}")]
+    Thread(&'static str, io::Error),
+    /// Nothing keeps the volumes, or etcd, any more, because of a fault of this program.
+    #[error("the thread for {0} has ended: a fault of this program, described above")]
+    ThreadEnded(&'static str),
     /// What the state directory holds cannot be used.
     #[error("{}: {reason}", path.display())]
     Unusable {
@@ -126,6 +139,41 @@ pub fn keep_memory_private() -> io::Result<()> {
     Ok(())
 }
 
+/// What the parts of an agent show each other.
+#[derive(Default)]
+struct Channels {
+    /// The certificate of the node.
+    identities: watch::Sender<Option<Arc<Identity>>>,
+    /// The connection of the session.
+    links: watch::Sender<Option<Link>>,
+    /// What concerns the node.
+    views: watch::Sender<Option<Arc<NodeView>>>,
+    /// What is known of the certificate of the node.
+    seen: watch::Sender<Seen>,
+    /// What the CSI plugins name the node by.
+    csi: watch::Sender<Option<Vec<CsiNode>>>,
+    /// What is known of the data of the member.
+    member: watch::Sender<Option<MemberReport>>,
+    /// Whether the node was removed.
+    removal: watch::Sender<bool>,
+}
+
+impl Channels {
+    /// What connects the etcd of the node with the rest.
+    fn wiring(&self, node: Name, calls: Calls, status: &AgentStatus, metrics: &Metrics) -> manager::Wiring {
+        manager::Wiring {
+            node,
+            calls,
+            identities: self.identities.subscribe(),
+            views: self.views.subscribe(),
+            report: self.member.clone(),
+            hindrance: status.etcd.clone(),
+            removal: self.removal.subscribe(),
+            metrics: metrics.clone(),
+        }
+    }
+}
+
 /// Runs the agent with this state until it is dropped, or the node is removed.
 ///
 /// # Errors
@@ -137,32 +185,39 @@ pub async fn run(
     metrics: &Metrics,
 ) -> Result<Infallible, AgentError> {
     let state = initial_state(settings, directory)?;
-    let identities = watch::Sender::new(None::<Arc<Identity>>);
-    let links = watch::Sender::new(None::<Link>);
-    let views = watch::Sender::new(None::<Arc<NodeView>>);
-    let shown = watch::Sender::new(None::<Shown>);
-    let csi = watch::Sender::new(None::<Vec<CsiNode>>);
+    let channels = Channels::default();
     let calls = Calls {
-        links: links.subscribe(),
+        links: channels.links.subscribe(),
     };
-    let _volumes = keep_volumes(
+    let mut volumes = keep_volumes(
         settings,
         directory,
-        views.subscribe(),
+        channels.views.subscribe(),
         calls.clone(),
-        csi.clone(),
+        channels.csi.clone(),
         status.session.subscribe(),
         metrics,
     )?;
+    let mut etcd = match &settings.etcd {
+        Some(etcd) => {
+            let wiring = channels.wiring(settings.name.clone(), calls.clone(), status, metrics);
+            Some(keep_etcd(etcd, directory, wiring)?)
+        }
+        None => None,
+    };
     let servers = Servers::new(settings.servers.clone());
     let sessions = Sessions {
         servers: servers.clone(),
-        identities: identities.subscribe(),
-        links: &links,
-        views: &views,
-        shown: &shown,
-        csi: csi.subscribe(),
-        release: settings.release,
+        identities: channels.identities.subscribe(),
+        links: &channels.links,
+        views: &channels.views,
+        seen: &channels.seen,
+        csi: channels.csi.subscribe(),
+        member: channels.member.subscribe(),
+        facts: AgentFacts {
+            release: settings.release,
+            keeps_etcd: settings.etcd.is_some(),
+        },
         status,
         metrics,
     };
@@ -173,11 +228,12 @@ pub async fn run(
         renewed_at: settings.renewed_at,
         servers,
         calls,
-        identities: &identities,
-        shown: &shown,
+        identities: &channels.identities,
+        seen: &channels.seen,
         status,
         metrics,
         held: None,
+        key_made: None,
     };
     keeper
         .resume()
@@ -186,16 +242,69 @@ pub async fn run(
     let NodeRemoved = tokio::select! {
         removed = keeper.run() => removed,
         removed = sessions.run() => removed,
+        // A ready node that mounts nothing would be worse than one that is down.
+        () = volumes.ended() => return Err(AgentError::ThreadEnded(VOLUMES)),
+        () = ended(&mut etcd) => return Err(AgentError::ThreadEnded(ETCD)),
     };
+    channels.removal.send_replace(true);
+    if let Some(etcd) = &mut etcd
+        && timeout(manager::END_LIMIT, etcd.ended()).await.is_err()
+    {
+        warn!("etcd is not known to have stopped");
+    }
+    Err(removed(directory)?)
+}
+
+/// The names of the threads.
+const VOLUMES: &str = "volumes";
+const ETCD: &str = "etcd";
+
+/// Why an agent ends whose node was removed.
+fn removed(directory: &StateDirectory) -> Result<AgentError, AgentError> {
     let state = directory.load()?.unwrap_or_default();
-    Err(AgentError::Removed {
+    let volumes = volumes_of(directory);
+    Ok(AgentError::Removed {
         name: state.name,
         uid: state.uid.unwrap_or_default(),
+        mounted: volumes::mounted(&volumes).map_err(|error| error.to_string()),
+        volumes,
     })
 }
 
-/// Keeps the volumes on a thread and a runtime of their own, until the guard is dropped: a mount whose server is gone blocks what looks
-/// at it, for ever, and must hold up neither heartbeats nor the end of the process (INV-8).
+/// Waits until a thread has ended; for ever where there is none.
+async fn ended(thread: &mut Option<Thread>) {
+    match thread {
+        Some(thread) => thread.ended().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Keeps the etcd of the node: on a thread of its own, since its disk may be slow or hang. What the thread starts may be bound to its
+/// life.
+fn keep_etcd(
+    etcd: &manager::Settings,
+    directory: &StateDirectory,
+    wiring: manager::Wiring,
+) -> Result<Thread, AgentError> {
+    let data = directory.path().join(&etcd.data);
+    if data.to_str().is_none() {
+        return Err(AgentError::Unusable {
+            path: data,
+            reason: "the path must be text: it travels to etcd in a variable".to_owned(),
+        });
+    }
+    let etcd = manager::Settings { data, ..etcd.clone() };
+    let keep = move || manager::run(etcd, wiring);
+    Thread::start(ETCD, keep).map_err(|error| AgentError::Thread(ETCD, error))
+}
+
+/// Where the volumes of the node are.
+fn volumes_of(directory: &StateDirectory) -> PathBuf {
+    directory.path().join("volumes")
+}
+
+/// Keeps the volumes on a thread of their own, until that is dropped. A disk that is slow or hangs holds them up, and neither heartbeats
+/// nor the end of the process (INV-8).
 fn keep_volumes(
     settings: &Settings,
     directory: &StateDirectory,
@@ -204,29 +313,15 @@ fn keep_volumes(
     csi: watch::Sender<Option<Vec<CsiNode>>>,
     session: watch::Receiver<Option<String>>,
     metrics: &Metrics,
-) -> Result<DropGuard, AgentError> {
+) -> Result<Thread, AgentError> {
     let settings = volumes::Settings {
-        directory: directory.path().join("volumes"),
+        directory: volumes_of(directory),
         plugins: settings.plugins.clone(),
         times: volumes::Times::default(),
     };
-    let (metrics, stop) = (metrics.clone(), CancellationToken::new());
-    let stopped = stop.clone();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(AgentError::Thread)?;
-    let keep = move || {
-        runtime.block_on(async {
-            tokio::select! {
-                () = stopped.cancelled() => {}
-                () = volumes::run(settings, views, calls, csi, session, metrics) => {}
-            }
-        });
-    };
-    let thread = std::thread::Builder::new().name("volumes".to_owned());
-    thread.spawn(keep).map_err(AgentError::Thread)?;
-    Ok(stop.drop_guard())
+    let metrics = metrics.clone();
+    let keep = move || volumes::run(settings, views, calls, csi, session, metrics);
+    Thread::start(VOLUMES, keep).map_err(|error| AgentError::Thread(VOLUMES, error))
 }
 
 fn unusable(path: &Path, fault: &Fault) -> AgentError {

@@ -32,9 +32,50 @@ pub struct Now {
 #[derive(Clone, Copy, Debug)]
 pub enum Since {
     /// This process received it.
-    Received(Instant),
-    /// An earlier process did. The wall clock alone knows how long ago.
+    Received {
+        /// When.
+        at: Instant,
+        /// How old it was by then.
+        age: Duration,
+    },
+    /// An earlier process received it. It was issued then; the wall clock alone knows how long ago that was.
     Issued(Timestamp),
+}
+
+impl Since {
+    /// For a certificate that arrives now. It may have been issued long before: while the agent did not run, or reached no server.
+    /// The wall clock says when. However wrong that is, the certificate is no older than its key: `made` is when this process made the
+    /// key, `None` where an earlier process did.
+    pub fn received(issued: Timestamp, made: Option<Instant>, now: Now) -> Self {
+        let most = made.map_or(Duration::MAX, |at| now.monotonic.saturating_duration_since(at));
+        Self::Received {
+            at: now.monotonic,
+            age: now.since(issued).min(most),
+        }
+    }
+
+    /// How long ago the certificate was issued. By a wall clock that is behind: just now.
+    pub fn age(self, now: Now) -> Duration {
+        match self {
+            Self::Received { at, age } => age.saturating_add(now.monotonic.saturating_duration_since(at)),
+            Self::Issued(at) => now.since(at),
+        }
+    }
+
+    /// How long ago this process received it; `None` if an earlier one did.
+    pub fn received_for(self, now: Now) -> Option<Duration> {
+        match self {
+            Self::Received { at, .. } => Some(now.monotonic.saturating_duration_since(at)),
+            Self::Issued(_) => None,
+        }
+    }
+}
+
+impl Now {
+    /// How long ago this was by the wall clock; zero where it is yet to come.
+    fn since(self, moment: Timestamp) -> Duration {
+        self.wall.duration_since(moment).try_into().unwrap_or_default()
+    }
 }
 
 /// The certificate of the node.
@@ -50,6 +91,31 @@ pub struct Held {
     pub renewed_at: Duration,
     /// Whether another one was requested, and no answer received: its reply was lost, or the agent ended meanwhile.
     pub awaits_another: bool,
+    /// Whether the server that was asked last takes it for one that has ended. Servers decide by their clock what it opens: a
+    /// machine whose clock is behind at the start of the agent believes in the certificate for longer than they do.
+    pub is_refused_as_ended: bool,
+}
+
+/// What servers make of this very certificate, as far as they were asked.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Seen {
+    /// None has said anything yet.
+    #[default]
+    Nothing,
+    /// The last session shows this.
+    Shown(Shown),
+    /// The last server says that its time is over.
+    Ended,
+}
+
+impl Seen {
+    /// What the session shows.
+    pub fn shown(&self) -> Option<&Shown> {
+        match self {
+            Self::Shown(shown) => Some(shown),
+            Self::Nothing | Self::Ended => None,
+        }
+    }
 }
 
 /// What the session of this very certificate shows last.
@@ -77,7 +143,7 @@ pub enum Step {
 pub enum Joining {
     /// There is no certificate.
     First,
-    /// The certificate has ended: no server takes it.
+    /// The certificate has ended, or the last server says so: it opens nothing.
     Ended,
 }
 
@@ -111,15 +177,20 @@ impl fmt::Display for Reason {
 impl Held {
     /// How long ago it was issued. By a wall clock that is behind: just now.
     pub fn age(&self, now: Now) -> Duration {
-        match self.since {
-            Since::Received(at) => now.monotonic.saturating_duration_since(at),
-            Since::Issued(at) => now.wall.duration_since(at).try_into().unwrap_or_default(),
-        }
+        self.since.age(now)
+    }
+
+    /// How long ago this process received it. One that an earlier process received has settled.
+    fn settling(&self, now: Now) -> Duration {
+        self.since.received_for(now).unwrap_or(SETTLES)
     }
 
     /// How long it is valid from now on.
     pub fn left(&self, now: Now) -> Duration {
-        self.life.saturating_sub(self.age(now))
+        match self.is_refused_as_ended {
+            true => Duration::ZERO,
+            false => self.life.saturating_sub(self.age(now)),
+        }
     }
 }
 
@@ -148,9 +219,9 @@ pub fn plan(held: Option<&Held>, shown: Option<&Shown>, now: Now) -> Step {
     let Some(reason) = shown.and_then(|shown| asked_for(held, shown)) else {
         return Step::Rest(due);
     };
-    match held.since {
-        Since::Received(_) if age < SETTLES => Step::Rest(due.min(SETTLES - age)),
-        Since::Received(_) | Since::Issued(_) => Step::Renew(reason),
+    match SETTLES.saturating_sub(held.settling(now)) {
+        Duration::ZERO => Step::Renew(reason),
+        unsettled => Step::Rest(due.min(unsettled)),
     }
 }
 
@@ -163,129 +234,4 @@ fn asked_for(held: &Held, shown: &Shown) -> Option<Reason> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LIFE: Duration = Duration::from_secs(1000);
-
-    fn now() -> Now {
-        Now {
-            monotonic: Instant::now(),
-            wall: "2026-03-01T12:00:00Z".parse().unwrap(),
-        }
-    }
-
-    fn later(now: Now, seconds: u64) -> Now {
-        let by = Duration::from_secs(seconds);
-        Now {
-            monotonic: now.monotonic + by,
-            wall: now.wall + by,
-        }
-    }
-
-    fn held(since: Since) -> Held {
-        Held {
-            role: NodeRole::Worker,
-            life: LIFE,
-            since,
-            renewed_at: renewed_at(LIFE, 0.5),
-            awaits_another: false,
-        }
-    }
-
-    fn shown(role: Role, certificate: State) -> Shown {
-        Shown { role, certificate }
-    }
-
-    #[test]
-    fn without_a_certificate_and_with_one_that_has_ended_it_joins() {
-        let begun = now();
-        assert_eq!(plan(None, None, begun), Step::Join(Joining::First));
-        let held = held(Since::Received(begun.monotonic));
-        let ended = plan(Some(&held), None, later(begun, 1000));
-        assert_eq!(ended, Step::Join(Joining::Ended));
-    }
-
-    #[test]
-    fn it_renews_between_half_and_four_fifths_of_the_life() {
-        assert_eq!(renewed_at(LIFE, 0.0), Duration::from_secs(500));
-        assert_eq!(renewed_at(LIFE, 1.0), Duration::from_secs(800));
-        assert_eq!(renewed_at(LIFE, 7.0), Duration::from_secs(800));
-        let begun = now();
-        let held = held(Since::Received(begun.monotonic));
-        let early = plan(Some(&held), None, later(begun, 649));
-        assert_eq!(early, Step::Rest(Duration::from_secs(1)));
-        let due = plan(Some(&held), None, later(begun, 650));
-        let left = Duration::from_secs(350);
-        assert_eq!(due, Step::Renew(Reason::Age { left }));
-    }
-
-    #[test]
-    fn a_step_of_the_wall_clock_changes_nothing_until_a_restart() {
-        let begun = now();
-        let hour = Duration::from_secs(3600);
-        let received = held(Since::Received(begun.monotonic));
-        for wall in [begun.wall + hour, begun.wall - hour] {
-            let stepped = Now { wall, ..begun };
-            let rest = Step::Rest(Duration::from_secs(650));
-            assert_eq!(plan(Some(&received), None, stepped), rest);
-        }
-        let restored = held(Since::Issued(begun.wall));
-        assert_eq!(
-            plan(Some(&restored), None, later(begun, 640)),
-            Step::Rest(Duration::from_secs(10))
-        );
-        let behind = Now {
-            wall: begun.wall - hour,
-            ..begun
-        };
-        assert_eq!(
-            plan(Some(&restored), None, behind),
-            Step::Rest(Duration::from_secs(650))
-        );
-    }
-
-    #[test]
-    fn another_role_and_an_operators_wish_count_at_once() {
-        let begun = now();
-        let held = held(Since::Issued(begun.wall));
-        let at = |shown: Shown| plan(Some(&held), Some(&shown), begun);
-        assert_eq!(
-            at(shown(Role::Manager, State::Issued)),
-            Step::Renew(Reason::Role(NodeRole::Manager))
-        );
-        assert_eq!(
-            at(shown(Role::Worker, State::Rotate)),
-            Step::Renew(Reason::Rotate)
-        );
-        let rest = Step::Rest(Duration::from_secs(650));
-        for nothing in [
-            shown(Role::Worker, State::Issued),
-            shown(Role::Worker, State::Pending),
-            shown(Role::Unspecified, State::Failed),
-        ] {
-            assert_eq!(at(nothing), rest, "{nothing:?}");
-        }
-    }
-
-    #[test]
-    fn a_request_without_an_answer_is_repeated() {
-        let begun = now();
-        let held = Held {
-            awaits_another: true,
-            ..held(Since::Issued(begun.wall))
-        };
-        assert_eq!(plan(Some(&held), None, begun), Step::Renew(Reason::Unanswered));
-    }
-
-    #[test]
-    fn what_a_replica_shows_late_replaces_no_certificate_that_was_just_received() {
-        let begun = now();
-        let held = held(Since::Received(begun.monotonic));
-        let late = shown(Role::Worker, State::Rotate);
-        let at = |seconds| plan(Some(&held), Some(&late), later(begun, seconds));
-        assert_eq!(at(0), Step::Rest(SETTLES));
-        assert_eq!(at(4), Step::Rest(Duration::from_secs(1)));
-        assert_eq!(at(5), Step::Renew(Reason::Rotate));
-    }
-}
+pub(super) mod tests;

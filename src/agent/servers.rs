@@ -99,19 +99,23 @@ pub struct NoLink {
     reason: String,
 }
 
-/// The servers, of which one is tried at a time. The first one is any of them, so that agents spread over the replicas.
+/// The servers, of which one is tried at a time.
 #[derive(Clone, Debug)]
 pub struct Servers {
+    /// In an order of this agent's own: agents spread over the replicas, and those of one that is gone over the others.
     addresses: Vec<ServerAddress>,
     at: usize,
 }
 
 impl Servers {
     /// These servers; there must be one.
-    pub fn new(addresses: Vec<ServerAddress>) -> Self {
-        let count = f64::from(u32::try_from(addresses.len()).unwrap_or(u32::MAX));
-        let at = (retry::random() * count) as usize;
-        Self { addresses, at }
+    pub fn new(mut addresses: Vec<ServerAddress>) -> Self {
+        for last in (1..addresses.len()).rev() {
+            let count = f64::from(u32::try_from(last + 1).unwrap_or(u32::MAX));
+            let any = (retry::random() * count) as usize;
+            addresses.swap(any.min(last), last);
+        }
+        Self { addresses, at: 0 }
     }
 
     /// Connects to the present server with the certificate of the node.
@@ -206,6 +210,29 @@ mod tests {
         ] {
             assert_eq!(text.parse::<ServerAddress>(), Err(BadAddress), "{text}");
         }
+    }
+
+    #[test]
+    fn agents_spread_over_the_servers_and_those_of_one_that_is_gone_over_the_others() {
+        let addresses: Vec<ServerAddress> = ["https://a:1", "https://b:1", "https://c:1"]
+            .iter()
+            .map(|text| text.parse().unwrap())
+            .collect();
+        let mut orders = std::collections::BTreeMap::new();
+        for _ in 0..6000 {
+            let order: Vec<String> = Servers::new(addresses.clone())
+                .addresses
+                .iter()
+                .map(ToString::to_string)
+                .collect();
+            *orders.entry(order).or_insert(0) += 1;
+        }
+        assert_eq!(orders.len(), 6, "{orders:?}");
+        // 1,000 each, and less than 500 or more than 1,500 once in more runs than there will be.
+        assert!(
+            orders.values().all(|count| (500..1500).contains(count)),
+            "{orders:?}"
+        );
     }
 
     #[tokio::test]

@@ -12,11 +12,11 @@ use tonic::Streaming;
 use tracing::{info, warn};
 
 use super::calls::{CALL_LIMIT, CallError, NodeRemoved, within};
-use super::plan::Shown;
+use super::plan::{Seen, Shown};
 use super::servers::{Identity, Link, Servers};
 use super::status::AgentStatus;
 use crate::metrics::Metrics;
-use crate::proto::{CsiNode, NodeView, ReportRequest, SessionRequest, SessionResponse};
+use crate::proto::{CsiNode, MemberReport, NodeView, ReportRequest, SessionRequest, SessionResponse};
 use crate::release::Release;
 use crate::retry::{Delays, spread};
 
@@ -46,23 +46,68 @@ pub(super) struct Sessions<'a> {
     /// The connection of the session, for other calls.
     pub(super) links: &'a watch::Sender<Option<Link>>,
     pub(super) views: &'a watch::Sender<Option<Arc<NodeView>>>,
-    pub(super) shown: &'a watch::Sender<Option<Shown>>,
+    pub(super) seen: &'a watch::Sender<Seen>,
     pub(super) csi: watch::Receiver<Option<Vec<CsiNode>>>,
-    pub(super) release: Release,
+    pub(super) member: watch::Receiver<Option<MemberReport>>,
+    pub(super) facts: AgentFacts,
     pub(super) status: &'a AgentStatus,
     pub(super) metrics: &'a Metrics,
+}
+
+/// What an agent reports of itself, and what stays as it is while it runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AgentFacts {
+    pub(super) release: Release,
+    /// It keeps the etcd of its node.
+    pub(super) keeps_etcd: bool,
 }
 
 /// How a session ended.
 enum End {
     /// The node has another certificate, which the next session shows.
     OtherCertificate,
-    /// The connection or the session is gone.
-    Lost(CallError),
+    /// The connection or the session is gone, or there was none.
+    Lost(Lost),
+}
+
+/// Why there is no session.
+struct Lost {
+    why: CallError,
+    /// Whether there was one.
+    was_open: bool,
+}
+
+impl Lost {
+    /// No session was opened.
+    fn unopened(why: CallError) -> Self {
+        Self { why, was_open: false }
+    }
+
+    /// How long to rest before the next attempt, where this one has lasted so long.
+    ///
+    /// A server that is gone has ended all its sessions, old ones and young ones: in a rollout each server is replaced soon after the
+    /// one before. So their agents come back at different moments. A session that another one has ended may be disputed by another
+    /// process with this certificate.
+    fn rest(&self, lasted: Duration, lease: Duration, delays: &mut Delays) -> Duration {
+        let spread = spread(lease / 6);
+        if lasted > lease {
+            delays.reset();
+            return spread;
+        }
+        let delay = delays.next_delay();
+        match &self.why {
+            CallError::Aborted(_) => delay,
+            // Never sooner than the delay: a server may end each session as soon as it is open (INV-9).
+            _ if self.was_open => delay.max(spread),
+            _ => delay,
+        }
+    }
 }
 
 /// What a session needs to be kept.
 struct Opened {
+    /// The view that the server sends with the beginning.
+    view: Option<NodeView>,
     answers: Streaming<SessionResponse>,
     beats: mpsc::Sender<SessionRequest>,
     every: Interval,
@@ -80,26 +125,21 @@ impl Sessions<'_> {
             let before = lease;
             let end = match self.servers.connect(&identity).await {
                 Ok(link) => self.serve(&link, &identity, &mut lease, &mut said).await,
-                Err(error) => End::Lost(CallError::Failed(error.to_string())),
+                Err(error) => End::Lost(Lost::unopened(CallError::Failed(error.to_string()))),
             };
             self.links.send_replace(None);
             if lease != before {
                 delays = self::delays(lease);
             }
-            match end {
-                End::OtherCertificate => continue,
-                End::Lost(CallError::Removed) => return NodeRemoved,
-                End::Lost(why) => self.report_loss(&why.to_string(), &mut said),
+            let End::Lost(lost) = end else { continue };
+            if matches!(lost.why, CallError::Removed) {
+                return NodeRemoved;
             }
+            let lasted = begun.elapsed();
+            self.report_end_of_certificate(&lost.why);
+            self.report_loss(&lost.why.to_string(), lasted > lease, &mut said);
             self.servers.turn_to_another();
-            // One that has lasted was kept by a server that is gone now, with all its sessions. One that has not may be disputed
-            // by another process with this certificate.
-            if begun.elapsed() > lease {
-                delays.reset();
-                sleep(spread(lease / 6)).await;
-            } else {
-                delays.wait().await;
-            }
+            sleep(lost.rest(lasted, lease, &mut delays)).await;
         }
     }
 
@@ -116,11 +156,22 @@ impl Sessions<'_> {
         }
     }
 
-    /// Logs a loss once, until a session was open.
-    fn report_loss(&self, why: &str, said: &mut String) {
+    /// Has the certificate replaced where it has ended by the clock of the server. A server that takes it later takes that back.
+    fn report_end_of_certificate(&self, why: &CallError) {
+        // Otherwise the refused one was replaced already.
+        let is_present = self.identities.has_changed().is_ok_and(|changed| !changed);
+        if matches!(why, CallError::CertificateEnded(_)) && is_present {
+            self.seen.send_replace(Seen::Ended);
+        }
+    }
+
+    /// Logs a loss once, until a session was open. The end of a session that has lasted is expected: a server ends it after an hour.
+    fn report_loss(&self, why: &str, has_lasted: bool, said: &mut String) {
         self.metrics.agent_session.set(0);
         self.status.session.send_replace(Some(why.to_owned()));
-        if said != why {
+        if has_lasted {
+            info!("the session has ended: {why}; turning to another server");
+        } else if said != why {
             warn!("no session: {why}; trying again");
             why.clone_into(said);
         }
@@ -138,29 +189,37 @@ impl Sessions<'_> {
         let opening = timeout(OPEN_LIMIT, self.open(link, uid, lease)).await;
         let mut opened = match opening {
             Ok(Ok(opened)) => opened,
-            Ok(Err(error)) => return End::Lost(error),
-            Err(_) => return End::Lost(CallError::Failed(format!("{} opens no session", link.server))),
+            Ok(Err(error)) => return End::Lost(Lost::unopened(error)),
+            Err(_) => {
+                let why = format!("{} opens no session", link.server);
+                return End::Lost(Lost::unopened(CallError::Failed(why)));
+            }
         };
+        // In this order, and one right after the other: while there is a session its view counts, and the last one of the session
+        // before may be hours old (INV-6).
+        if let Some(view) = opened.view.take() {
+            show(self.views, self.seen, view);
+        }
+        self.status.session.send_replace(None);
         info!("session open at {}", link.server);
         said.clear();
         self.metrics.agent_session.set(1);
         self.metrics.agent_sessions_opened.inc();
-        self.status.session.send_replace(None);
         // Not before: without a session, other calls would fail as well.
         self.links.send_replace(Some(link.clone()));
-        let reports = report(link, uid, self.release, self.csi.clone());
-        let lost = tokio::select! {
+        let reports = report(link, uid, self.facts, self.csi.clone(), self.member.clone());
+        let why = tokio::select! {
             // First: what the old session shows now is not about the new certificate.
             biased;
             _ = self.identities.changed() => return End::OtherCertificate,
-            lost = follow(&mut opened, uid, |view| show(self.views, self.shown, view)) => lost,
+            ended = follow(&mut opened, uid, |view| show(self.views, self.seen, view)) => ended,
             removed = reports => removed,
             () = link.ended.cancelled() => CallError::Failed("the connection has ended".to_owned()),
         };
-        End::Lost(lost)
+        End::Lost(Lost { why, was_open: true })
     }
 
-    /// Opens a session, and takes what it shows first.
+    /// Opens a session, and receives its first message.
     async fn open(&self, link: &Link, uid: &str, lease: &mut Duration) -> Result<Opened, CallError> {
         let (beats, received) = mpsc::channel(1);
         // The first one opens the session. The channel has room for it.
@@ -184,12 +243,10 @@ impl Sessions<'_> {
         }
         let every = named(first.heartbeat_interval).unwrap_or(*lease / 3);
         let every = every.max(LEAST_INTERVAL);
-        if let Some(view) = first.view {
-            show(self.views, self.shown, view);
-        }
         let mut every = interval_at(Instant::now() + every, every);
         every.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Ok(Opened {
+            view: first.view,
             answers,
             beats,
             every,
@@ -214,6 +271,7 @@ async fn follow(opened: &mut Opened, uid: &str, mut show: impl FnMut(NodeView)) 
         answers,
         beats,
         every,
+        ..
     } = opened;
     loop {
         tokio::select! {
@@ -230,21 +288,22 @@ async fn follow(opened: &mut Opened, uid: &str, mut show: impl FnMut(NodeView)) 
     }
 }
 
-fn show(views: &watch::Sender<Option<Arc<NodeView>>>, shown: &watch::Sender<Option<Shown>>, view: NodeView) {
-    shown.send_replace(Some(Shown {
+fn show(views: &watch::Sender<Option<Arc<NodeView>>>, seen: &watch::Sender<Seen>, view: NodeView) {
+    seen.send_replace(Seen::Shown(Shown {
         role: view.role(),
         certificate: view.certificate(),
     }));
     views.send_replace(Some(Arc::new(view)));
 }
 
-/// Reports the release and the CSI plugins at the beginning of a session, since another process may have reported others, and when
-/// they change. Ends where the node was removed.
+/// Reports these facts, the CSI plugins and the data of the member at the beginning of a session, since another process may have
+/// reported others, and when they change. Ends where the node was removed.
 async fn report(
     link: &Link,
     uid: &str,
-    release: Release,
+    facts: AgentFacts,
     mut csi: watch::Receiver<Option<Vec<CsiNode>>>,
+    mut member: watch::Receiver<Option<MemberReport>>,
 ) -> CallError {
     let mut delays = Delays::new(FIRST_REPORT_DELAY, MOST_REPORT_DELAY);
     let mut said = String::new();
@@ -255,8 +314,10 @@ async fn report(
             None => None,
             Some(csi) => {
                 let message = ReportRequest {
-                    agent_release: Some(release.to_proto()),
+                    agent_release: Some(facts.release.to_proto()),
                     csi,
+                    member: member.borrow_and_update().clone(),
+                    keeps_etcd: facts.keeps_etcd,
                 };
                 let called = link.client().report(within(CALL_LIMIT, message)).await;
                 called.err().map(|status| CallError::of(&status, uid))
@@ -270,10 +331,80 @@ async fn report(
                     warn!("the report was not taken: {error}; trying again");
                     said = error;
                 }
-                let _ = timeout(delays.next_delay(), csi.changed()).await;
+                let _ = timeout(delays.next_delay(), another(&mut csi, &mut member)).await;
             }
-            None if csi.changed().await.is_err() => std::future::pending().await,
-            None => delays.reset(),
+            None => {
+                delays.reset();
+                said.clear();
+                another(&mut csi, &mut member).await;
+            }
         }
+    }
+}
+
+/// Waits until there is something else to report.
+async fn another(
+    csi: &mut watch::Receiver<Option<Vec<CsiNode>>>,
+    member: &mut watch::Receiver<Option<MemberReport>>,
+) {
+    let ended = tokio::select! {
+        changed = csi.changed() => changed.is_err(),
+        changed = member.changed() => changed.is_err(),
+    };
+    if ended {
+        // The agent ends.
+        std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn open(why: CallError) -> Lost {
+        Lost { why, was_open: true }
+    }
+
+    fn gone() -> CallError {
+        CallError::Failed("the connection has ended".to_owned())
+    }
+
+    #[test]
+    fn a_thousand_agents_of_a_server_that_is_gone_come_back_at_different_moments_however_young_their_sessions_are()
+     {
+        for lasted in [LEASE / 30, LEASE * 2] {
+            let mut back = [0; 10];
+            for _ in 0..1000 {
+                let rest = open(gone()).rest(lasted, LEASE, &mut delays(LEASE));
+                assert!(rest <= LEASE / 6, "{rest:?}");
+                let half_second = usize::try_from(rest.as_millis() / 500).unwrap();
+                back[half_second.min(9)] += 1;
+            }
+            assert!(back.iter().all(|agents| *agents < 200), "{lasted:?}: {back:?}");
+        }
+    }
+
+    /// INV-9.
+    #[test]
+    fn attempts_that_fail_and_sessions_that_end_as_soon_as_they_begin_follow_each_other_ever_less_often() {
+        let disputed = || open(CallError::Aborted("another session".to_owned()));
+        for lost in [Lost::unopened(gone()), disputed(), open(gone())] {
+            let mut delays = delays(LEASE);
+            let rests: Vec<_> = (0..8)
+                .map(|_| lost.rest(Duration::ZERO, LEASE, &mut delays))
+                .collect();
+            assert!(rests[7] > LEASE / 6, "{rests:?}");
+            assert!(rests.iter().all(|rest| *rest < LEASE / 3), "{rests:?}");
+        }
+    }
+
+    /// Its agent may just need the certificate of another role.
+    #[test]
+    fn a_session_that_is_ended_to_begin_again_begins_soon() {
+        let aborted = open(CallError::Aborted("the observed role has changed".to_owned()));
+        let rest = aborted.rest(LEASE / 30, LEASE, &mut delays(LEASE));
+        assert!(rest < LEASE / 60, "{rest:?}");
     }
 }

@@ -1,15 +1,16 @@
 //! The state directory of an agent: who the node is, its key and its certificate. One agent at a time uses it, and its owner alone
-//! reads it.
+//! reads its files. Others pass through, on their way to the volumes.
 
 use std::fmt;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use super::passage;
 use crate::identity::directory::{self, DirectoryError};
 
 /// Holds everything that has to be replaced at once: a key without its certificate opens nothing.
@@ -120,8 +121,7 @@ impl StateDirectory {
             path: path.to_owned(),
             source,
         };
-        let mut private = DirBuilder::new();
-        private.mode(0o700).recursive(true).create(path).map_err(failed)?;
+        passage::make(path).map_err(failed)?;
         // The paths that a CSI plugin is given are absolute.
         let path = path.canonicalize().map_err(failed)?;
         let mode = fs::metadata(&path).map_err(failed)?.mode() & 0o777;
@@ -237,14 +237,14 @@ mod tests {
     }
 
     #[test]
-    fn a_state_is_read_as_it_was_written_and_its_owner_alone_may_read_it() {
+    fn a_state_is_read_as_it_was_written_and_its_owner_alone_may_read_it_where_others_pass() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("a/state");
         let directory = StateDirectory::open(&path).unwrap();
         assert_eq!(directory.load().unwrap(), None);
         directory.save(&state()).unwrap();
         assert_eq!(directory.load().unwrap(), Some(state()));
-        for (file, mode) in [("", 0o700), (FILE, 0o600), (LOCK, 0o600)] {
+        for (file, mode) in [("", 0o711), (FILE, 0o600), (LOCK, 0o600)] {
             let found = fs::metadata(path.join(file)).unwrap().mode() & 0o777;
             assert_eq!(found, mode, "{file}");
         }

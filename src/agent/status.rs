@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use crate::check::Check;
 use crate::etcd::Pulse;
-use crate::serve::{Check, Report};
+use crate::serve::Report;
 
 /// What the probes of an agent ask for. All clones share one state.
 #[derive(Clone, Debug)]
@@ -14,10 +15,11 @@ pub struct AgentStatus {
     pub pulse: Pulse,
     pub(super) certificate: Hindrance,
     pub(super) session: Hindrance,
+    pub(super) etcd: Hindrance,
 }
 
 /// Why something is not as it should be; `None` if it is.
-type Hindrance = Arc<watch::Sender<Option<String>>>;
+pub(super) type Hindrance = Arc<watch::Sender<Option<String>>>;
 
 impl Default for AgentStatus {
     fn default() -> Self {
@@ -26,12 +28,14 @@ impl Default for AgentStatus {
             pulse: Pulse::default(),
             certificate: begins("the node has none yet"),
             session: begins("there is none yet"),
+            // Most nodes are no managers.
+            etcd: Hindrance::default(),
         }
     }
 }
 
 impl AgentStatus {
-    /// `/readyz`: the node has a certificate, and a session keeps it ready.
+    /// `/readyz`: the node has a certificate, a session keeps it ready, and its etcd serves, if it should have one.
     pub fn ready(&self) -> Report {
         let check = |name, hindrance: &Hindrance| match &*hindrance.borrow() {
             None => Check::passed(name),
@@ -41,6 +45,7 @@ impl AgentStatus {
             checks: vec![
                 check("certificate", &self.certificate),
                 check("session", &self.session),
+                check("etcd", &self.etcd),
             ],
         }
     }
@@ -60,5 +65,16 @@ mod tests {
         assert_eq!(report.checks[1], Check::failed("session", "there is none yet"));
         status.session.send_replace(None);
         assert!(status.ready().ok());
+    }
+
+    #[test]
+    fn an_agent_is_not_ready_whose_etcd_should_serve_and_does_not() {
+        let status = AgentStatus::default();
+        status.certificate.send_replace(None);
+        status.session.send_replace(None);
+        status.etcd.send_replace(Some("it has ended".to_owned()));
+        let report = status.ready();
+        assert_eq!(report.checks[2], Check::failed("etcd", "it has ended"));
+        assert!(!report.ok());
     }
 }

@@ -20,7 +20,7 @@ use tokio_rustls::rustls::{
 
 use crate::etcd::ClusterId;
 use crate::identity::control::{cluster_of_server, server_name};
-use crate::identity::validity::is_valid_at;
+use crate::identity::validity::{begins_after, is_valid_at};
 use crate::identity::{AuthorityDigest, NodeChain, NodeKey};
 
 /// The servers that an agent talks to.
@@ -56,7 +56,12 @@ impl Verifier {
         let time = second.and_then(|second| Timestamp::from_second(second).ok());
         // An anchor's own time is not looked at by those who verify against it.
         if !time.is_some_and(|time| is_valid_at(anchor, time)) {
-            return Err(CertificateError::Expired.into());
+            // The two errors say in which direction a clock is off.
+            let is_early = time.is_some_and(|time| begins_after(anchor, time));
+            return Err(match is_early {
+                true => CertificateError::NotValidYet.into(),
+                false => CertificateError::Expired.into(),
+            });
         }
         let cluster = self.pinned.cluster.or_else(|| cluster_of_server(server));
         let name = cluster
@@ -219,13 +224,32 @@ mod tests {
     }
 
     #[test]
+    fn a_server_of_a_new_authority_passes_by_either_digest_until_the_former_one_is_dropped() {
+        let former = authority();
+        let (new, _, cross) = Authority::create_after(AuthorityKind::Node, &former, now()).unwrap();
+        let new = new.crossed(&cross);
+        let chain = |former: Option<&Authority>| -> Vec<CertificateDer<'static>> {
+            let made = control::certificate_beside(&new, former, CLUSTER, now()).unwrap();
+            made.chain.into_iter().map(CertificateDer::from).collect()
+        };
+        let both = chain(Some(&former));
+        for known in [&former, &new] {
+            verify(&verifier(known, Some(CLUSTER)), &both, now()).unwrap();
+        }
+        let alone = chain(None);
+        verify(&verifier(&new, Some(CLUSTER)), &alone, now()).unwrap();
+        verify(&verifier(&former, Some(CLUSTER)), &alone, now()).unwrap_err();
+    }
+
+    #[test]
     fn without_the_authority_in_the_chain_and_out_of_its_time_a_server_is_refused() {
         let authority = authority();
         let chain = server(&authority, CLUSTER);
         let pinned = verifier(&authority, None);
         verify(&pinned, &chain[..1], now()).unwrap_err();
-        for off in [SignedDuration::from_hours(-3), SignedDuration::from_hours(25)] {
-            verify(&pinned, &chain, now() + off).unwrap_err();
+        for (hours, why) in [(-3, "NotValidYet"), (25, "xpired")] {
+            let refused = verify(&pinned, &chain, now() + SignedDuration::from_hours(hours)).unwrap_err();
+            assert!(refused.to_string().contains(why), "{refused}");
         }
         verify(&pinned, &chain, now() + SignedDuration::from_hours(-1)).unwrap();
     }

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use futures::Stream;
 use futures::stream::unfold;
-use jiff::Timestamp;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
@@ -21,11 +20,12 @@ use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 use tracing::{debug, warn};
 
+use super::connections::{Connections, Limits, Slot};
 use super::peer::Peer;
 use super::trust::KnownTrust;
+use crate::limit::Limited;
 use crate::metrics::{Metrics, Outcome};
 use crate::retry::Delays;
-use crate::serve::limit::{Limit, Limited};
 
 /// The limit of a handshake, which takes two round trips.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -34,12 +34,6 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// are the oldest.
 const MOST: usize = 256;
 
-/// Connections of nodes at a time, and how long one lasts: longer than any session on it, which ends by itself.
-const NODES: (usize, Duration) = (8192, Duration::from_secs(2 * 3600));
-
-/// The same for connections that have not proven to be a node's: to join and to wait for a certificate takes minutes.
-const STRANGERS: (usize, Duration) = (1024, Duration::from_secs(600));
-
 /// Accepts connections of one listener.
 pub struct Acceptor {
     listener: TcpListener,
@@ -47,8 +41,7 @@ pub struct Acceptor {
     handshakes: JoinSet<Option<(TlsStream<TcpStream>, Peer)>>,
     /// Those that are open, the oldest first.
     open: VecDeque<AbortHandle>,
-    nodes: Limit,
-    strangers: Limit,
+    connections: Arc<Connections>,
     delays: Delays,
     /// Nothing is accepted before: the last attempt failed.
     rests_until: Instant,
@@ -63,8 +56,7 @@ impl Acceptor {
             trust,
             handshakes: JoinSet::new(),
             open: VecDeque::new(),
-            nodes: Limit::new(NODES.0, NODES.1),
-            strangers: Limit::new(STRANGERS.0, STRANGERS.1),
+            connections: Arc::new(Connections::new(Limits::USUAL)),
             delays: Delays::etcd(),
             rests_until: Instant::now(),
             metrics,
@@ -108,16 +100,12 @@ impl Acceptor {
         }
     }
 
-    /// Lets strangers make way for each other, and never for them a node.
-    fn admit(&mut self, stream: TlsStream<TcpStream>, peer: Peer) -> Connection {
-        let trust = self.trust.borrow().clone();
-        let is_node = trust.is_some_and(|trust| peer.prove(&trust, Timestamp::now()).is_ok());
-        let limit = match is_node {
-            true => &mut self.nodes,
-            false => &mut self.strangers,
-        };
-        let stream = limit.admit(stream);
-        Connection { stream, peer }
+    fn admit(&self, stream: TlsStream<TcpStream>, peer: Peer) -> Connection {
+        let (slot, ends) = self.connections.admit();
+        Connection {
+            stream: Limited::until(stream, ends),
+            client: Client { peer, slot },
+        }
     }
 
     fn begin(&mut self, stream: TcpStream) {
@@ -164,17 +152,26 @@ async fn handshake(tls: Arc<ServerConfig>, stream: TcpStream) -> io::Result<(Tls
     Ok((stream, peer))
 }
 
-/// A connection, and what the other side has shown.
+/// The other side of a connection. Clones are the same.
+#[derive(Clone)]
+pub struct Client {
+    /// What it has shown.
+    pub peer: Peer,
+    /// Its place among the connections.
+    pub slot: Slot,
+}
+
+/// A connection, and its other side.
 pub struct Connection {
     stream: Limited<TlsStream<TcpStream>>,
-    peer: Peer,
+    client: Client,
 }
 
 impl Connected for Connection {
-    type ConnectInfo = Peer;
+    type ConnectInfo = Client;
 
-    fn connect_info(&self) -> Peer {
-        self.peer.clone()
+    fn connect_info(&self) -> Client {
+        self.client.clone()
     }
 }
 

@@ -3,11 +3,10 @@
 use jiff::Timestamp;
 use tonic::Status;
 
-use super::peer::Peer;
+use super::proof::Proof;
 use super::refusal;
-use super::trust::Trust;
 use crate::etcd::{KeyValue, Revision, Txn};
-use crate::proto::Node;
+use crate::proto::{Node, Role};
 use crate::store::object::node::is_accepted;
 use crate::store::object::{Object, decode};
 use crate::store::{Keys, Name, Store};
@@ -34,15 +33,16 @@ impl Caller {
     ///
     /// # Errors
     /// The answer to the call.
-    pub async fn authenticate(store: &Store, peer: &Peer, trust: &Trust) -> Result<Self, Status> {
-        let proven = peer.prove(trust, Timestamp::now());
-        let facts = proven.map_err(|why| refusal::denied(why.to_string()))?;
+    pub async fn authenticate(store: &Store, proof: &mut Proof) -> Result<Self, Status> {
+        let facts = proof.judge().map_err(|why| refusal::not_proven(&why))?;
         let shown = Shown {
             name: facts.name,
             uid: facts.uid,
             valid_until: facts.not_after,
         };
-        Self::by_record(store, shown).await
+        let caller = Self::by_record(store, shown).await?;
+        proof.belongs_to(caller.uid());
+        Ok(caller)
     }
 
     /// The same caller, as the record says now.
@@ -115,6 +115,24 @@ impl Caller {
         self.shown.valid_until
     }
 
+    /// Requires that the node is observed as a manager, whatever its certificate says (INV-13).
+    ///
+    /// # Errors
+    /// The answer to the call.
+    pub fn require_manager(&self) -> Result<(), Status> {
+        let status = self.node.status.as_ref();
+        match status.map_or(Role::Unspecified, |status| status.role()) {
+            Role::Manager => Ok(()),
+            other @ (Role::Worker | Role::Unspecified) => Err(refusal::wrong_role(other)),
+        }
+    }
+
+    /// A transaction of a call that managers alone make: it requires besides that nothing of the node has changed since it was judged.
+    pub fn writes_as_manager(&self, keys: &Keys) -> Txn {
+        self.writes(keys)
+            .when_unchanged(&keys.node(&self.shown.name), self.revision())
+    }
+
     /// A transaction that writes for this node: it requires that the node is still there and was not removed (INV-13).
     pub fn writes(&self, keys: &Keys) -> Txn {
         Txn::new()
@@ -131,7 +149,7 @@ mod tests {
     use super::*;
     use crate::grpc_status;
     use crate::proto::node_spec::Membership;
-    use crate::proto::{Metadata, NodeSpec, Removed};
+    use crate::proto::{Metadata, NodeSpec, NodeStatus, Removed, WrongRole};
 
     fn shown() -> Shown {
         Shown {
@@ -181,6 +199,34 @@ mod tests {
         let mut garbage = accepted();
         garbage.value = vec![0xff];
         assert_eq!(code(Some(garbage), false), Code::Unavailable);
+    }
+
+    /// INV-13.
+    #[test]
+    fn the_observed_role_of_the_record_makes_a_manager_and_the_refusal_says_it() {
+        for (role, is_manager) in [
+            (Role::Manager, true),
+            (Role::Worker, false),
+            (Role::Unspecified, false),
+        ] {
+            let mut record = stored("u", 0);
+            let mut node = Node::decode(&*record.value).unwrap();
+            node.status = Some(NodeStatus {
+                role: role.into(),
+                ..NodeStatus::default()
+            });
+            // A desired role makes none.
+            node.spec.get_or_insert_default().set_desired_role(Role::Manager);
+            record.value = node.encode_to_vec();
+            let caller = Caller::judge(shown(), Some(record), false).unwrap();
+            let required = caller.require_manager();
+            assert_eq!(required.is_ok(), is_manager, "{role:?}");
+            if let Err(refused) = required {
+                assert_eq!(refused.code(), Code::PermissionDenied);
+                let said: Option<WrongRole> = grpc_status::find("quorate.v1.WrongRole", refused.details());
+                assert_eq!(said.unwrap().observed(), role);
+            }
+        }
     }
 
     #[test]

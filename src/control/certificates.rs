@@ -11,6 +11,7 @@ use tracing::debug;
 use super::Site;
 use super::caller::Caller;
 use super::refusal;
+use super::wakes::Awaited;
 use super::write::{Attempts, Decision};
 use crate::etcd::{Revision, Txn};
 use crate::identity::certificate::is_uid;
@@ -41,7 +42,15 @@ impl Record {
     /// # Errors
     /// The answer to the call, if it cannot be read.
     pub async fn read(store: &Store, uid: &str) -> Result<Option<Self>, Status> {
-        let read = store.etcd.get(&store.keys.certificate(uid)).await;
+        Self::at(store, &store.keys.certificate(uid), uid).await
+    }
+
+    /// Reads the record of a uid at this key.
+    ///
+    /// # Errors
+    /// The answer to the call, if it cannot be read.
+    pub async fn at(store: &Store, key: &[u8], uid: &str) -> Result<Option<Self>, Status> {
+        let read = store.etcd.get(key).await;
         let (stored, _) = read.map_err(|error| refusal::unavailable(&error))?;
         let Some(stored) = stored else { return Ok(None) };
         let value = message("NodeCertificate", &stored.value)
@@ -69,6 +78,12 @@ pub struct Requested<'r> {
 impl Requested<'_> {
     /// Adds the request to a transaction, in place of the last one. It requires that the record is as it was read.
     pub fn record(self, txn: Txn, keys: &Keys, before: Option<&Record>, now: Timestamp) -> Txn {
+        let key = keys.certificate(self.uid);
+        self.record_at(txn, &key, before, now)
+    }
+
+    /// The same, for the record at this key.
+    pub fn record_at(self, txn: Txn, key: &[u8], before: Option<&Record>, now: Timestamp) -> Txn {
         let request = CertificateRequest {
             csr: self.csr.to_vec(),
             role: self.role,
@@ -77,9 +92,8 @@ impl Requested<'_> {
         let (stored, revision) = before.map_or((&[][..], Revision::ABSENT), |record| {
             (record.stored.as_slice(), record.revision)
         });
-        let key = keys.certificate(self.uid);
-        txn.when_unchanged(&key, revision)
-            .put(&key, requested(stored, self.node.as_str(), request))
+        txn.when_unchanged(key, revision)
+            .put(key, requested(stored, self.node.as_str(), request))
     }
 }
 
@@ -92,7 +106,7 @@ pub async fn status(site: &Site, uid: &str, patience: Duration) -> Result<Certif
         return Err(refusal::invalid("node_uid is not the uid of a node"));
     }
     let end = Instant::now() + patience;
-    let waiting = site.wakes.wait_for(uid);
+    let waiting = site.wakes.wait_for(Awaited::Certificate(uid.into()));
     let mut waits = None;
     loop {
         // Before the record is read, so that no change after that is missed.
@@ -107,6 +121,7 @@ pub async fn status(site: &Site, uid: &str, patience: Duration) -> Result<Certif
                 return Err(refusal::exhausted(why));
             };
             waits = Some(permit);
+            debug!("a call waits for the certificate of {uid}");
         }
         tokio::select! {
             () = changed => {}
@@ -133,6 +148,7 @@ async fn answer(store: &Store, uid: &str) -> Result<CertificateStatusResponse, S
         reason: record.reason,
         message: record.message,
         membership_pending,
+        authority_sha256: record.authority_sha256,
     })
 }
 
@@ -152,7 +168,7 @@ async fn is_unaccepted(store: &Store, node: &str) -> Result<bool, Status> {
 /// # Errors
 /// The refusal.
 pub async fn renew(site: &Site, mut caller: Caller, request: RenewRequest) -> Result<RenewResponse, Status> {
-    RequestedKey::read(&request.csr).map_err(refusal::invalid)?;
+    let key = RequestedKey::read(&request.csr).map_err(refusal::invalid)?;
     let Store { etcd, keys } = &site.store;
     let mut attempts = Attempts::default();
     let mut is_counted = false;
@@ -160,7 +176,7 @@ pub async fn renew(site: &Site, mut caller: Caller, request: RenewRequest) -> Re
         let before = Record::read(&site.store, caller.uid()).await?;
         let decision = match &before {
             // The reply of the same call was lost.
-            Some(record) if is_pending(&record.value, &request) => Decision::Nothing(()),
+            Some(record) if is_pending(&record.value, &key, request.role) => Decision::Nothing(()),
             before => {
                 if !is_counted {
                     site.count_write(caller.uid())?;
@@ -189,7 +205,10 @@ pub async fn renew(site: &Site, mut caller: Caller, request: RenewRequest) -> Re
     }
 }
 
-fn is_pending(record: &NodeCertificate, request: &RenewRequest) -> bool {
-    let same = |stored: &CertificateRequest| stored.csr == request.csr && stored.role == request.role;
-    record.state() == State::Pending && record.request.as_ref().is_some_and(same)
+/// Whether this very request has no answer yet. Of the same key, two requests have different signatures.
+fn is_pending(record: &NodeCertificate, key: &RequestedKey, role: i32) -> bool {
+    let is_same = |stored: &CertificateRequest| {
+        stored.role == role && RequestedKey::read(&stored.csr).is_ok_and(|stored| stored == *key)
+    };
+    record.state() == State::Pending && record.request.as_ref().is_some_and(is_same)
 }

@@ -11,19 +11,24 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
-use tonic::Status;
+use tonic::{Status, Streaming};
 use tracing::{error, info};
 
 use crate::causes;
 use crate::proto::node_spec::{Availability, Membership};
-use crate::proto::{Metadata, Node, NodeSpec, NodeStatus, Role};
-use crate::store::Store;
-use acceptor::Acceptor;
+use crate::proto::{Metadata, Node, NodeSpec, NodeStatus, Role, SessionRequest};
+use crate::roles::summary::NodesSummary;
+use crate::secrets::Reader;
+use crate::store::{Name, Store};
+use crate::summary::Latest;
+use crate::term::LeaderNotices;
+use acceptor::{Acceptor, Client};
 use caller::Caller;
-use peer::Peer;
+use proof::Proof;
 use rate::{Rate, RateByUid};
 pub use session::LEASE as SESSION_LEASE;
-use session::Sessions;
+use session::{SessionStream, Sessions};
+pub use status::ControlStatus;
 use trust::KnownTrust;
 use wakes::Wakes;
 
@@ -31,15 +36,21 @@ mod acceptor;
 mod caller;
 mod certificates;
 mod confirm;
+mod connections;
 mod deadline;
+mod etcd_certificate;
 mod join;
+mod member;
+mod not_proven;
 mod peer;
+mod proof;
 mod rate;
 mod refusal;
 mod report;
 mod server;
 mod service;
 mod session;
+mod status;
 mod tls;
 mod trust;
 mod wakes;
@@ -48,13 +59,15 @@ mod write;
 /// How long calls under way may take to end after a stop. A replica has 3 s to exit.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// The most that one node may write in this time: reports, and requests for certificates. A node needs a few at its start. Each write
+/// The most that one node may write in this time: reports, and requests for certificates and to join etcd. A node needs a few at its start. Each write
 /// below `/nodes/` delays a restriction of the status, and each request costs the leader a signature.
 const MOST_WRITES: (u32, Duration) = (10, Duration::from_secs(100));
 
 /// How the control API is served.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// The name of this replica, which sessions say.
+    pub replica: Name,
     /// The directory of the authorities.
     pub ca_dir: PathBuf,
     /// Whether an operator has to accept each node that joins.
@@ -78,6 +91,7 @@ pub struct ListenError {
 pub struct ControlPort {
     listener: TcpListener,
     settings: Settings,
+    status: ControlStatus,
 }
 
 impl ControlPort {
@@ -91,21 +105,44 @@ impl ControlPort {
         listener.set_nonblocking(true).map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
         info!("control API on https://{address}");
-        Ok(Self { listener, settings })
+        Ok(Self {
+            listener,
+            settings,
+            status: ControlStatus::default(),
+        })
     }
 
-    /// Serves the API until stopped. Returns earlier only if it fails.
-    pub async fn serve(self, store: Store, stop: CancellationToken) {
+    /// What the port shows of itself, also while it is served.
+    pub fn status(&self) -> ControlStatus {
+        self.status.clone()
+    }
+
+    /// Serves the API until stopped. Returns earlier only if it fails. `secrets` reads those of volumes; `nodes` gets the nodes, for
+    /// people.
+    pub async fn serve(
+        self,
+        store: Store,
+        secrets: Reader,
+        notices: LeaderNotices,
+        nodes: Latest<NodesSummary>,
+        stop: CancellationToken,
+    ) {
         let listener = match tokio::net::TcpListener::from_std(self.listener) {
             Ok(listener) => listener,
             Err(error) => return error!("the control port cannot be served: {error}"),
         };
         let (publish, trust) = watch::channel(None);
-        let ca_dir = self.settings.ca_dir.clone();
+        let status = self.status;
         let metrics = store.etcd.metrics().clone();
-        let lease = self.settings.session_lease;
+        let (replica, lease) = (self.settings.replica.clone(), self.settings.session_lease);
         let site = Arc::new(Site {
-            sessions: Arc::new(Sessions::new(store.clone(), lease, stop.clone())),
+            sessions: Arc::new(Sessions::new(
+                store.clone(),
+                secrets,
+                replica,
+                lease,
+                stop.clone(),
+            )),
             store,
             settings: self.settings,
             trust: trust.clone(),
@@ -114,15 +151,17 @@ impl ControlPort {
             waits: Semaphore::new(certificates::MOST_WAITING),
             new_nodes: Mutex::new(Rate::new(join::MOST_NEW, Duration::from_secs(1))),
             writes: Mutex::new(RateByUid::new(MOST_WRITES.0, MOST_WRITES.1)),
+            refusals: Mutex::new(Rate::new(1, join::REFUSALS_EVERY)),
+            notices,
             node_ids: tokio::sync::Mutex::new(()),
             stop: stop.clone(),
         });
         let connections = Acceptor::new(listener, trust, metrics).connections();
         let following = async {
             tokio::join!(
-                trust::keep(ca_dir, &site.store.etcd, &publish),
+                trust::keep(&site.store, &site.settings, &publish, &status),
                 site.wakes.follow(&site.store),
-                site.sessions.follow(),
+                site.sessions.follow(&nodes),
             );
         };
         // Nothing is written after the stop (INV-10), while calls end.
@@ -152,11 +191,14 @@ struct Site {
     sessions: Arc<Sessions>,
     /// Joins in flight.
     joins: Semaphore,
-    /// Calls that wait for a certificate.
+    /// Calls that wait for a certificate or a member.
     waits: Semaphore,
     new_nodes: Mutex<Rate>,
     /// Reports and requests for certificates that were written, by node.
     writes: Mutex<RateByUid>,
+    /// Refused joins that were reported to operators.
+    refusals: Mutex<Rate>,
+    notices: LeaderNotices,
     /// Held by the report that claims a CSI node id.
     node_ids: tokio::sync::Mutex<()>,
     stop: CancellationToken,
@@ -164,18 +206,31 @@ struct Site {
 
 impl Site {
     /// Judges the caller of a connection (INV-13).
-    async fn caller(&self, peer: Option<Peer>) -> Result<Caller, Status> {
-        let trust = self.trust.borrow().clone();
-        // No handshake was made without a trust, and a connection without a peer is none of the acceptor's.
-        let (Some(trust), Some(peer)) = (trust, peer) else {
-            return Err(refusal::denied("the connection shows no certificate"));
-        };
-        Caller::authenticate(&self.store, &peer, &trust).await
+    async fn caller(&self, client: Option<Client>) -> Result<Caller, Status> {
+        let mut proof = Proof::new(client, self.trust.clone());
+        Caller::authenticate(&self.store, &mut proof).await
+    }
+
+    /// Judges the caller of a session (INV-13), and opens that.
+    async fn open_session(
+        &self,
+        client: Option<Client>,
+        heartbeats: Streaming<SessionRequest>,
+    ) -> Result<SessionStream, Status> {
+        let mut proof = Proof::new(client, self.trust.clone());
+        let caller = Caller::authenticate(&self.store, &mut proof).await?;
+        Ok(self.sessions.open(caller, proof, heartbeats))
     }
 
     /// Whether one more node may join in this second. It counts as joined.
     fn may_add_node(&self, now: Instant) -> bool {
         let mut rate = self.new_nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        rate.take(now)
+    }
+
+    /// Whether another refused join is reported to operators.
+    fn may_report_refusal(&self, now: Instant) -> bool {
+        let mut rate = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
         rate.take(now)
     }
 

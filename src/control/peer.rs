@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
 use tokio_rustls::rustls::{CertificateError, Error};
 
+use super::not_proven::NotProven;
 use super::trust::Trust;
 use crate::identity::AuthorityDigest;
 use crate::identity::certificate::NodeCertificateFacts;
@@ -24,29 +25,6 @@ struct Shown {
     chain: Vec<CertificateDer<'static>>,
     /// What the certificate says, and the authority that it was found to be genuine by.
     genuine: Mutex<Option<(AuthorityDigest, NodeCertificateFacts)>>,
-}
-
-/// Why a connection proves to be that of no node.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotProven {
-    /// It shows none.
-    #[error("the connection shows no certificate")]
-    NoCertificate,
-    /// It is not valid yet.
-    #[error("the certificate is not valid yet")]
-    NotYetValid,
-    /// Its time is over.
-    #[error("the certificate has expired")]
-    Expired,
-    /// Another authority has signed it, or it cannot be read.
-    #[error("the certificate is not one of the node authority here")]
-    Foreign,
-    /// The authority has signed it, and it is not written as those of nodes.
-    #[error("the certificate is not one of a node")]
-    NotOfNode,
-    /// It is that of a node of another cluster.
-    #[error("the certificate is one of another cluster")]
-    OtherCluster,
 }
 
 impl Peer {
@@ -66,10 +44,10 @@ impl Peer {
     pub fn prove(&self, trust: &Trust, now: Timestamp) -> Result<NodeCertificateFacts, NotProven> {
         let mut genuine = self.0.genuine.lock().unwrap_or_else(PoisonError::into_inner);
         let facts = match &*genuine {
-            Some((authority, facts)) if *authority == trust.authority => facts.clone(),
+            Some((authority, facts)) if trust.trusts(*authority) => facts.clone(),
             _ => {
-                let facts = self.verify(trust, now)?;
-                *genuine = Some((trust.authority, facts.clone()));
+                let (authority, facts) = self.verify(trust, now)?;
+                *genuine = Some((authority, facts.clone()));
                 facts
             }
         };
@@ -77,13 +55,33 @@ impl Peer {
         Ok(facts)
     }
 
-    fn verify(&self, trust: &Trust, now: Timestamp) -> Result<NodeCertificateFacts, NotProven> {
+    /// The authority that the connection has last proven itself by; `None` before it has.
+    pub fn authority(&self) -> Option<AuthorityDigest> {
+        let genuine = self.0.genuine.lock().unwrap_or_else(PoisonError::into_inner);
+        genuine.as_ref().map(|(authority, _)| *authority)
+    }
+
+    fn verify(
+        &self,
+        trust: &Trust,
+        now: Timestamp,
+    ) -> Result<(AuthorityDigest, NodeCertificateFacts), NotProven> {
         let (own, above) = self.0.chain.split_first().ok_or(NotProven::NoCertificate)?;
         let seconds = u64::try_from(now.as_second()).unwrap_or(0);
         let at = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
-        let verified = trust.verifier.verify_client_cert(own, above, at);
-        verified.map_err(|error| reason(&error))?;
-        NodeCertificateFacts::read(own).map_err(|_| NotProven::NotOfNode)
+        let mut refused = NotProven::Foreign;
+        for (authority, verifier) in &trust.trusted {
+            match verifier.verify_client_cert(own, above, at) {
+                Ok(_) => {
+                    let facts = NodeCertificateFacts::read(own).map_err(|_| NotProven::NotOfNode)?;
+                    return Ok((*authority, facts));
+                }
+                // What one of them says of the time counts more than that the other has not signed it.
+                Err(error) if refused == NotProven::Foreign => refused = reason(&error),
+                Err(_) => {}
+            }
+        }
+        Err(refused)
     }
 }
 
@@ -159,7 +157,7 @@ mod tests {
     #[test]
     fn a_clock_that_is_an_hour_wrong_refuses_no_valid_certificate() {
         let authority = authority();
-        let trust = make(&authority, CLUSTER, now()).unwrap();
+        let trust = make(&authority, None, CLUSTER, now()).unwrap();
         for (off, expected) in [
             (hours(-3), Err(NotProven::NotYetValid)),
             (hours(-1), Ok(UID)),
@@ -181,7 +179,7 @@ mod tests {
     #[test]
     fn only_the_authority_of_this_cluster_counts() {
         let (own, other) = (authority(), authority());
-        let trust = make(&own, CLUSTER, now()).unwrap();
+        let trust = make(&own, None, CLUSTER, now()).unwrap();
         let foreign = node(&other, CLUSTER);
         assert_eq!(foreign.prove(&trust, now()), Err(NotProven::Foreign));
         let elsewhere = node(&own, ClusterId(1));
@@ -199,7 +197,26 @@ mod tests {
         // After a change of the authority, what the former one has signed is foreign, also on a connection that is open.
         let open = node(&own, CLUSTER);
         open.prove(&trust, now()).unwrap();
-        let later = make(&other, CLUSTER, now()).unwrap();
+        let later = make(&other, None, CLUSTER, now()).unwrap();
         assert_eq!(open.prove(&later, now()), Err(NotProven::Foreign));
+    }
+    #[test]
+    fn while_authorities_are_rotated_both_count_and_a_connection_says_which_it_has_proven_itself_by() {
+        let former = authority();
+        let (new, _, cross) = Authority::create_after(AuthorityKind::Node, &former, now()).unwrap();
+        let new = new.crossed(&cross);
+        let both = make(&new, Some(&former), CLUSTER, now()).unwrap();
+        let (old, renewed) = (node(&former, CLUSTER), node(&new, CLUSTER));
+        assert_eq!(old.authority(), None);
+        for (peer, by) in [(&old, &former), (&renewed, &new)] {
+            peer.prove(&both, now()).unwrap();
+            assert_eq!(peer.authority(), Some(by.digest()));
+        }
+        let expired = node(&former, CLUSTER).prove(&both, now() + hours(4));
+        assert_eq!(expired, Err(NotProven::Expired));
+        // The former one is dropped, also for a connection that is open.
+        let alone = make(&new, None, CLUSTER, now()).unwrap();
+        assert_eq!(old.prove(&alone, now()), Err(NotProven::Foreign));
+        assert!(renewed.prove(&alone, now()).is_ok());
     }
 }

@@ -2,21 +2,26 @@
 
 use std::fmt::Display;
 
+use prost_types::Any;
 use tonic::{Code, Status};
 use tracing::debug;
 
+use super::not_proven::NotProven;
 use crate::etcd;
+use crate::failpoint;
 use crate::grpc_status::{detail, encode};
-use crate::proto::Removed;
+use crate::proto::{CertificateRefused, JoinRefused, Removed, Role, WrongRole};
 
-/// The caller may not: it shows no certificate, a foreign one, one that is not valid now.
-pub fn denied(why: impl Into<String>) -> Status {
-    Status::permission_denied(why)
+/// The certificate of the connection proves no node. The detail says why.
+pub fn not_proven(why: &NotProven) -> Status {
+    let reason = why.reason().into();
+    let refused = detail("quorate.v1.CertificateRefused", &CertificateRefused { reason });
+    denied(&why.to_string(), refused)
 }
 
 /// The node joined, and no operator has accepted it, or one has withdrawn that.
 pub fn not_accepted() -> Status {
-    denied("an operator has yet to accept the node")
+    Status::permission_denied("an operator has yet to accept the node")
 }
 
 /// The node was removed. The detail lets its agent tell that from every other refusal.
@@ -25,8 +30,31 @@ pub fn removed(uid: &str) -> Status {
     let removed = Removed {
         node_uid: uid.to_owned(),
     };
-    let code = Code::PermissionDenied;
-    let details = encode(code, why, detail("quorate.v1.Removed", &removed));
+    denied(why, detail("quorate.v1.Removed", &removed))
+}
+
+/// The call is one for managers, and the node is observed in another role.
+pub fn wrong_role(observed: Role) -> Status {
+    let observed = observed.into();
+    let why = "the node is not observed as a manager";
+    denied(why, detail("quorate.v1.WrongRole", &WrongRole { observed }))
+}
+
+/// The rule with this word refuses the join of a member, or what takes one.
+pub fn join_refused(rule: &str, why: impl Display) -> Status {
+    let refused = JoinRefused {
+        rule: rule.to_owned(),
+    };
+    let detail = detail("quorate.v1.JoinRefused", &refused);
+    with_detail(Code::FailedPrecondition, &why.to_string(), detail)
+}
+
+fn denied(why: &str, detail: Any) -> Status {
+    with_detail(Code::PermissionDenied, why, detail)
+}
+
+fn with_detail(code: Code, why: &str, detail: Any) -> Status {
+    let details = encode(code, why, detail);
     Status::with_details(code, why, details.into())
 }
 
@@ -49,6 +77,17 @@ pub fn unavailable(error: &etcd::Error) -> Status {
 /// A record that the answer depends on cannot be read.
 pub fn unreadable(what: impl Display) -> Status {
     Status::unavailable(format!("{what} cannot be read"))
+}
+
+/// The end of a call whose reply is lost at this failpoint, after what it asks for was done.
+///
+/// # Errors
+/// The reply is lost.
+pub fn unless_lost(point: &str) -> Result<(), Status> {
+    match failpoint::drop_reply_at(point) {
+        true => Err(Status::unavailable("the reply was lost")),
+        false => Ok(()),
+    }
 }
 
 /// There are too many such calls at the moment.

@@ -1,10 +1,10 @@
-//! `Report`: the release of an agent and its CSI plugins. Nothing else of a node can be reported here: the gate and the election never
-//! read what an agent says.
+//! `Report`: the release of an agent, its CSI plugins, whether it keeps the etcd of its node, and whether the data of its member is lost.
+//! Nothing else of a node can be reported here: the gate and the election never read what an agent says.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use prost::Message;
+use jiff::Timestamp;
 use tokio::sync::MutexGuard;
 use tokio::time::timeout;
 use tonic::Status;
@@ -13,16 +13,17 @@ use super::Site;
 use super::caller::Caller;
 use super::refusal;
 use super::write::{Attempts, Decision};
-use crate::etcd::Revision;
-use crate::proto::{CsiNode, Node, NodeStatus, ReportRequest, ReportResponse};
+use crate::etcd::{MemberId, Revision};
+use crate::proto::{CsiNode, MemberReport, Node, NodeStatus, ReportRequest, ReportResponse};
 use crate::release::Release;
+use crate::roles::node_update;
 use crate::store::Store;
 use crate::store::keys::NodeKey;
 use crate::store::object::decode;
-use crate::wire;
+use crate::store::object::node::DATA_LOST;
 
-/// The field `Node.status`.
-const STATUS: u64 = 3;
+/// The fields `NodeStatus.csi`, `NodeStatus.agent_release` and `NodeStatus.keeps_etcd`.
+const REPORTED: [u64; 3] = [4, 6, 7];
 
 /// More plugins than a node has.
 const MOST_PLUGINS: usize = 128;
@@ -38,6 +39,12 @@ const MOST_TEXT: usize = 128;
 
 /// The most keys of a topology.
 const MOST_TOPOLOGY: usize = 32;
+
+/// The reason of the condition [`DATA_LOST`].
+const NO_DATA: &str = "DataDirectoryEmpty";
+
+/// The most bytes of what is said about that.
+const MOST_MESSAGE: usize = 1024;
 
 /// Answers a call. A report that changes nothing is not written: every write below `/nodes/` delays a restriction of the status.
 ///
@@ -130,26 +137,45 @@ fn check(report: &ReportRequest) -> Result<(), Status> {
             )));
         }
     }
+    let message = report.member.as_ref().map_or("", |member| &member.message);
+    if message.len() > MOST_MESSAGE || message.chars().any(char::is_control) {
+        let why = format!("member.message has more than {MOST_MESSAGE} bytes, or is no single line");
+        return Err(refusal::invalid(why));
+    }
     Ok(())
 }
 
-/// The node with this report; `None` if it says that already. What only a later release knows of the node stays.
+/// The node with this report; `None` if it says that already. What only a later release knows of the node and its status stays; of a
+/// plugin and of a release it goes, since these are as the agent reports them now.
 fn reported(caller: &Caller, report: &ReportRequest) -> Option<Vec<u8>> {
+    let value = with_report(caller, report);
+    let stored = value.as_deref().unwrap_or(caller.stored());
+    let member = report.member.as_ref();
+    let with_condition = member.and_then(|member| with_data_lost(stored, member));
+    with_condition.or(value)
+}
+
+/// The node with the condition [`DATA_LOST`], or without it; `None` if it is so already.
+fn with_data_lost(stored: &[u8], member: &MemberReport) -> Option<Vec<u8>> {
+    let (id, message) = (MemberId(member.member_id), &member.message);
+    let why =
+        format!("member {id} has lost its data, and etcd is not started on an empty directory: {message}");
+    let why = member.data_lost.then_some((NO_DATA, &*why));
+    node_update::with_condition(stored, DATA_LOST, why, Timestamp::now())
+}
+
+/// The node with the release and the plugins of this report, and with whether its agent keeps its etcd; `None` if it says that already.
+fn with_report(caller: &Caller, report: &ReportRequest) -> Option<Vec<u8>> {
     let before = caller.node().status.clone().unwrap_or_default();
-    let after = NodeStatus {
+    let known = (before.agent_release, &before.csi, before.keeps_etcd);
+    let is_new = known != (report.agent_release, &report.csi, report.keeps_etcd);
+    let change = NodeStatus {
         agent_release: report.agent_release,
         csi: report.csi.clone(),
-        ..before.clone()
+        keeps_etcd: report.keeps_etcd,
+        ..NodeStatus::default()
     };
-    (after != before).then(|| {
-        let status = Node {
-            status: Some(after),
-            ..Node::default()
-        };
-        let mut value = wire::fields(caller.stored(), |number| number != STATUS);
-        value.extend(status.encode_to_vec());
-        value
-    })
+    is_new.then(|| node_update::with_status(caller.stored(), &REPORTED, &change))
 }
 
 fn has_new_node_id(node: &Node, report: &ReportRequest) -> bool {

@@ -2,19 +2,21 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tonic::{Request, Response, Status, Streaming};
 
-use super::peer::Peer;
+use super::acceptor::Client;
 use super::session::SessionStream;
-use super::{Site, certificates, confirm, deadline, join, report};
+use super::{Site, certificates, confirm, deadline, etcd_certificate, join, member, refusal, report};
 use crate::grpc_code::{self, Code};
 use crate::metrics::ControlCall;
 use crate::proto::control_server::Control;
 use crate::proto::{
     CertificateStatusRequest, CertificateStatusResponse, ConfirmExpandedRequest, ConfirmExpandedResponse,
-    ConfirmUnpublishedRequest, ConfirmUnpublishedResponse, NodeJoinRequest, NodeJoinResponse, RenewRequest,
-    RenewResponse, ReportRequest, ReportResponse, SessionRequest,
+    ConfirmUnpublishedRequest, ConfirmUnpublishedResponse, EtcdCertificateRequest, EtcdCertificateResponse,
+    JoinMemberRequest, JoinMemberResponse, NodeJoinRequest, NodeJoinResponse, RenewRequest, RenewResponse,
+    ReportRequest, ReportResponse, SessionRequest,
 };
 
 /// The API.
@@ -43,9 +45,15 @@ impl Service {
     }
 }
 
-/// The connection that a request came over.
-fn peer<T>(request: &Request<T>) -> Option<Peer> {
+/// The other side of the connection that a request came over.
+fn client<T>(request: &Request<T>) -> Option<Client> {
     request.extensions().get().cloned()
+}
+
+/// How long a call that waits may wait.
+fn patience<T>(request: &Request<T>) -> Duration {
+    let given = request.metadata().get("grpc-timeout");
+    deadline::patience(given.and_then(|given| given.to_str().ok()))
 }
 
 #[tonic::async_trait]
@@ -59,17 +67,16 @@ impl Control for Service {
         &self,
         request: Request<CertificateStatusRequest>,
     ) -> Result<Response<CertificateStatusResponse>, Status> {
-        let given = request.metadata().get("grpc-timeout");
-        let patience = deadline::patience(given.and_then(|given| given.to_str().ok()));
+        let patience = patience(&request);
         let uid = request.into_inner().node_uid;
         self.answer("CertificateStatus", certificates::status(&self.0, &uid, patience))
             .await
     }
 
     async fn renew(&self, request: Request<RenewRequest>) -> Result<Response<RenewResponse>, Status> {
-        let (site, peer) = (&self.0, peer(&request));
+        let (site, client) = (&self.0, client(&request));
         self.answer("Renew", async {
-            let caller = site.caller(peer).await?;
+            let caller = site.caller(client).await?;
             certificates::renew(site, caller, request.into_inner()).await
         })
         .await
@@ -81,18 +88,15 @@ impl Control for Service {
         &self,
         request: Request<Streaming<SessionRequest>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
-        let (site, peer) = (&self.0, peer(&request));
-        self.answer("Session", async {
-            let caller = site.caller(peer).await?;
-            Ok(site.sessions.open(caller, request.into_inner()))
-        })
-        .await
+        let (site, client) = (&self.0, client(&request));
+        self.answer("Session", site.open_session(client, request.into_inner()))
+            .await
     }
 
     async fn report(&self, request: Request<ReportRequest>) -> Result<Response<ReportResponse>, Status> {
-        let (site, peer) = (&self.0, peer(&request));
+        let (site, client) = (&self.0, client(&request));
         self.answer("Report", async {
-            let caller = site.caller(peer).await?;
+            let caller = site.caller(client).await?;
             report::report(site, caller, request.into_inner()).await
         })
         .await
@@ -102,9 +106,9 @@ impl Control for Service {
         &self,
         request: Request<ConfirmUnpublishedRequest>,
     ) -> Result<Response<ConfirmUnpublishedResponse>, Status> {
-        let (site, peer) = (&self.0, peer(&request));
+        let (site, client) = (&self.0, client(&request));
         self.answer("ConfirmUnpublished", async {
-            let caller = site.caller(peer).await?;
+            let caller = site.caller(client).await?;
             confirm::unpublished(site, caller, request.into_inner()).await
         })
         .await
@@ -114,10 +118,39 @@ impl Control for Service {
         &self,
         request: Request<ConfirmExpandedRequest>,
     ) -> Result<Response<ConfirmExpandedResponse>, Status> {
-        let (site, peer) = (&self.0, peer(&request));
+        let (site, client) = (&self.0, client(&request));
         self.answer("ConfirmExpanded", async {
-            let caller = site.caller(peer).await?;
+            let caller = site.caller(client).await?;
             confirm::expanded(site, caller, request.into_inner()).await
+        })
+        .await
+    }
+
+    async fn join_member(
+        &self,
+        request: Request<JoinMemberRequest>,
+    ) -> Result<Response<JoinMemberResponse>, Status> {
+        let (site, client, patience) = (&self.0, client(&request), patience(&request));
+        self.answer("JoinMember", async {
+            let caller = site.caller(client).await?;
+            let answer = member::join(site, caller, request.into_inner(), patience).await?;
+            refusal::unless_lost("control.join-member-reply")?;
+            Ok(answer)
+        })
+        .await
+    }
+
+    async fn etcd_certificate(
+        &self,
+        request: Request<EtcdCertificateRequest>,
+    ) -> Result<Response<EtcdCertificateResponse>, Status> {
+        let (site, client, patience) = (&self.0, client(&request), patience(&request));
+        self.answer("EtcdCertificate", async {
+            let caller = site.caller(client).await?;
+            let request = request.into_inner();
+            let answer = etcd_certificate::certificate(site, caller, request, patience).await?;
+            refusal::unless_lost("control.etcd-certificate-reply")?;
+            Ok(answer)
         })
         .await
     }

@@ -23,7 +23,7 @@ pub const AUTHORITY_LIFE: SignedDuration = SignedDuration::from_hours(10 * 365 *
 pub const LEAST_LEFT: SignedDuration = SignedDuration::from_hours(24);
 
 /// Which of the two authorities of a cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AuthorityKind {
     /// Signs for agents and the control port.
     Node,
@@ -43,11 +43,27 @@ impl AuthorityKind {
         }
     }
 
+    /// The file of a new authority's certificate as the former one has signed it (PEM).
+    pub fn cross_file(self) -> &'static str {
+        match self {
+            Self::Node => "node-ca.cross.crt",
+            Self::Etcd => "etcd-ca.cross.crt",
+        }
+    }
+
     /// The file of its key (PEM, PKCS #8).
     pub fn key_file(self) -> &'static str {
         match self {
             Self::Node => "node-ca.key",
             Self::Etcd => "etcd-ca.key",
+        }
+    }
+
+    /// What it signs for: `node`, `etcd`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Etcd => "etcd",
         }
     }
 
@@ -156,6 +172,30 @@ impl AuthorityCertificate {
     pub fn digest(&self) -> AuthorityDigest {
         self.digest
     }
+
+    /// The certificate and those above it, in PEM.
+    pub fn certificates_pem(&self) -> &str {
+        &self.certificates_pem
+    }
+
+    /// Whether the other one is a certificate of the same key.
+    pub(super) fn has_same_key(&self, other: &Self) -> bool {
+        self.public_key == other.public_key
+    }
+
+    /// Whether it has signed this certificate (DER).
+    pub fn has_signed(&self, certificate: &[u8]) -> bool {
+        let parsed = X509Certificate::from_der(certificate);
+        let own = X509Certificate::from_der(self.own.contents());
+        matches!((parsed, own), (Ok((_, one)), Ok((_, own))) if issuers::has_signed(&own, &one))
+    }
+
+    /// The same for the first certificate of a text in PEM, which may hold a key as well.
+    pub fn has_signed_first_of(&self, text: &str) -> bool {
+        let blocks = pem::parse_many(text).unwrap_or_default();
+        let own = blocks.iter().find(|block| block.tag() == "CERTIFICATE");
+        own.is_some_and(|own| self.has_signed(own.contents()))
+    }
 }
 
 /// An authority that can sign.
@@ -179,19 +219,54 @@ impl Authority {
     /// # Errors
     /// If the machine's source of random bits fails.
     pub fn create(kind: AuthorityKind, now: Timestamp) -> Result<(Self, String), NotMade> {
-        let mut params = CertificateParams::default();
-        params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, kind.subject());
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        params.not_before = at(now - BACKDATED);
-        params.not_after = at(now + AUTHORITY_LIFE);
+        let params = params(kind.subject(), now);
         let key = KeyPair::generate()?;
         let certificate = params.self_signed(&key)?.pem();
         let key = key.serialize_pem();
         let authority = Self::read(certificate.as_bytes(), key.as_bytes(), now)
             .map_err(|_| rcgen::Error::CouldNotParseCertificate)?;
         Ok((authority, key))
+    }
+
+    /// Makes the authority that takes the place of another one. Returns it with its key, and its certificate as the former one has signed
+    /// it (PEM): with that among the certificates above a leaf, the leaf leads to either. The name is one of its own, since two
+    /// authorities of one name are hard to tell apart.
+    ///
+    /// # Errors
+    /// If the machine's source of random bits fails.
+    pub fn create_after(
+        kind: AuthorityKind,
+        former: &Self,
+        now: Timestamp,
+    ) -> Result<(Self, String, String), NotMade> {
+        let key = KeyPair::generate()?;
+        let mark = base32(&sha256(key.der_bytes()));
+        let params = params(&format!("{} {}", kind.subject(), &mark[..8]), now);
+        let certificate = params.self_signed(&key)?.pem();
+        let cross = params.signed_by(&key, &former.issuer)?.pem();
+        let key = key.serialize_pem();
+        let authority = Self::read(certificate.as_bytes(), key.as_bytes(), now)
+            .map_err(|_| rcgen::Error::CouldNotParseCertificate)?;
+        Ok((authority, key, cross))
+    }
+
+    /// The same authority, whose leaves bring these certificates along as well (PEM): its own, signed by a former one, and those above that.
+    #[must_use]
+    pub fn crossed(mut self, cross: &str) -> Self {
+        self.certificate.intermediates_pem.push_str(cross);
+        self
+    }
+
+    /// Whether its leaves lead to this authority as well: that one has certified its key, and the certificate goes along.
+    pub fn leads_to(&self, former: &AuthorityCertificate) -> bool {
+        let above = pem::parse_many(self.intermediates_pem()).unwrap_or_default();
+        above.iter().any(|block| {
+            let parsed = X509Certificate::from_der(block.contents());
+            let is_own = parsed.is_ok_and(|(_, certificate)| {
+                certificate.public_key().subject_public_key.as_ref() == self.certificate.public_key
+            });
+            is_own && former.has_signed(block.contents())
+        })
     }
 
     /// Reads an authority from the PEM of its certificate, followed by those above it, and of its key.
@@ -226,6 +301,11 @@ impl Authority {
         self.certificate.own.contents()
     }
 
+    /// Its certificate, without the key.
+    pub fn certificate(&self) -> &AuthorityCertificate {
+        &self.certificate
+    }
+
     /// Its subject, as OpenSSL writes it: `CN=quorate node authority`.
     pub fn subject(&self) -> &str {
         &self.certificate.subject
@@ -245,6 +325,18 @@ impl Authority {
     pub fn digest(&self) -> AuthorityDigest {
         self.certificate.digest()
     }
+}
+
+/// What the certificate of an authority of this name says.
+fn params(subject: &str, now: Timestamp) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, subject);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params.not_before = at(now - BACKDATED);
+    params.not_after = at(now + AUTHORITY_LIFE);
+    params
 }
 
 fn is_self_signed(certificate: &[u8]) -> bool {
@@ -270,6 +362,38 @@ mod tests {
         assert_eq!(read.not_before(), now() - BACKDATED);
         assert_eq!(read.not_after(), now() + AUTHORITY_LIFE);
         assert_eq!(read.intermediates_pem(), "");
+    }
+
+    #[test]
+    fn a_new_authority_is_signed_by_the_former_one_and_has_a_name_and_a_key_of_its_own() {
+        let (former, _) = Authority::create(AuthorityKind::Node, now()).unwrap();
+        let (made, key, cross) = Authority::create_after(AuthorityKind::Node, &former, now()).unwrap();
+        assert_ne!(made.digest(), former.digest());
+        assert_ne!(made.subject(), former.subject());
+        assert!(
+            made.subject().starts_with("CN=quorate node authority "),
+            "{}",
+            made.subject()
+        );
+        // The certificate that the former one has signed is one of the same key, and is above nothing but what the new one signs.
+        let chain = format!("{cross}{}", former.certificates_pem());
+        let crossed = Authority::read(chain.as_bytes(), key.as_bytes(), now()).unwrap();
+        assert_eq!(crossed.subject(), made.subject());
+        let cross_der = pem::parse(&cross).unwrap();
+        assert!(former.certificate().has_signed(cross_der.contents()));
+        assert!(!made.certificate().has_signed(cross_der.contents()));
+        assert!(made.certificate().has_signed(made.certificate_der()));
+        assert!(!made.leads_to(former.certificate()), "without that certificate");
+        let (_, _, of_another) = Authority::create_after(AuthorityKind::Node, &former, now()).unwrap();
+        let (foreign, _) = Authority::create(AuthorityKind::Node, now()).unwrap();
+        let made = made.crossed(&cross);
+        assert_eq!(made.intermediates_pem(), cross);
+        assert!(made.leads_to(former.certificate()) && !made.leads_to(foreign.certificate()));
+        let (other, _, _) = Authority::create_after(AuthorityKind::Node, &former, now()).unwrap();
+        assert!(
+            !other.crossed(&of_another).leads_to(former.certificate()),
+            "it is that of another key"
+        );
     }
 
     #[test]

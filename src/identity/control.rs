@@ -43,6 +43,8 @@ pub struct ServerCertificate {
     pub chain: Vec<Vec<u8>>,
     /// The key, in DER (PKCS #8).
     pub key: Vec<u8>,
+    /// Until when it is valid: the end of [`LIFE`], or of the authority, if that is sooner.
+    pub not_after: Timestamp,
 }
 
 /// Issues a certificate for a control port of this cluster.
@@ -54,6 +56,20 @@ pub fn certificate(
     cluster: ClusterId,
     now: Timestamp,
 ) -> Result<ServerCertificate, NotMade> {
+    certificate_beside(authority, None, cluster, now)
+}
+
+/// The same while this authority takes the place of a former one: its certificate as the former one has signed it goes along, and the
+/// former one's. So the server passes with who knows the new one by its digest, and with who knows the former one alone.
+///
+/// # Errors
+/// As [`certificate`].
+pub fn certificate_beside(
+    authority: &Authority,
+    former: Option<&Authority>,
+    cluster: ClusterId,
+    now: Timestamp,
+) -> Result<ServerCertificate, NotMade> {
     let name = server_name(cluster);
     let holder = Holder {
         subject: vec![(DnType::CommonName, &name)],
@@ -61,13 +77,26 @@ pub fn certificate(
         names: vec![SanType::DnsName(name.clone().try_into()?)],
     };
     let issued = issue(authority, holder, LIFE, now)?;
-    let unreadable = |_| rcgen::Error::CouldNotParseCertificate;
-    let leaf = pem::parse(&issued.chain_pem).map_err(unreadable)?;
-    let above = pem::parse_many(authority.certificates_pem()).map_err(unreadable)?;
-    let key = pem::parse(&issued.key_pem).map_err(unreadable)?;
+    let parse = |text: &str| {
+        let blocks = pem::parse_many(text).map_err(|_| rcgen::Error::CouldNotParseCertificate)?;
+        Ok::<_, NotMade>(blocks.into_iter().map(Pem::into_contents).collect::<Vec<_>>())
+    };
+    let leaf = pem::parse(&issued.chain_pem).map_err(|_| rcgen::Error::CouldNotParseCertificate)?;
+    let key = pem::parse(&issued.key_pem).map_err(|_| rcgen::Error::CouldNotParseCertificate)?;
+    let mut chain = vec![leaf.into_contents()];
+    chain.extend(parse(authority.certificates_pem())?);
+    if let Some(former) = former {
+        let crossed = parse(authority.intermediates_pem())?;
+        for more in crossed.into_iter().chain(parse(former.certificates_pem())?) {
+            if !chain.contains(&more) {
+                chain.push(more);
+            }
+        }
+    }
     Ok(ServerCertificate {
-        chain: [leaf].into_iter().chain(above).map(Pem::into_contents).collect(),
+        chain,
         key: key.into_contents(),
+        not_after: issued.not_after,
     })
 }
 

@@ -1,6 +1,8 @@
-//! Answers requests for certificates, under one term.
+//! Answers requests for certificates, revokes those of etcd of nodes that are no managers any more, and carries a rotation of the
+//! authorities on, under one term.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,24 +11,32 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use jiff::{SignedDuration, Timestamp};
-use tokio::task::spawn_blocking;
 use tracing::{debug, info, warn};
 
-use super::answer::{Answer, Grant, Outcome, Recorded, Unrecorded, act};
-use super::authority::{Authority, AuthorityKind};
-use super::directory;
+use super::answer::{Answer, Grant, Holder, Lives, Recorded, Unrecorded, act as answer};
+use super::authorities::{Authorities, Found};
+use super::authority::AuthorityKind;
 use super::gauges::Gauges;
 use super::index::Index;
-use super::plan::{AtHand, Decision, Wait, plan};
+use super::new_nodes::NewNodes;
+use super::plan::{Decision, Wait, plan, plan_of_etcd};
 use super::recorded_node::RecordedNode;
-use crate::etcd::{ClusterId, Fence, Stop};
+use super::revoke::Revoked;
+use super::rotation::view::Looks;
+use super::rotator::{Moved, Rotator};
+use super::waits::{Waiting, Waits};
+use crate::etcd::{Fence, Revision, Stop};
 use crate::kube::events::{Notice, Severity};
-use crate::store::object::node::role_word;
+use crate::span;
 use crate::store::writer::{Writer, writer};
 use crate::store::{Follower, Store};
 use crate::term::{Acts, Notices, TermOver};
 
-/// How often the files of the authority are read, two of a kilobyte each, and records are counted.
+mod reporting;
+mod revoking;
+mod rotating;
+
+/// How often the files of the authorities are read, eight of a kilobyte each, and records are counted.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Answers under way at once: enough for two full transactions, each answer taking three compares.
@@ -37,8 +47,10 @@ const UNDER_WAY: usize = 84;
 pub struct Settings {
     /// The directory of the authorities.
     pub ca_dir: PathBuf,
-    /// How long a certificate is valid.
+    /// How long a certificate of a node is valid.
     pub life: SignedDuration,
+    /// How long a certificate of a node's etcd is valid.
+    pub etcd_life: SignedDuration,
 }
 
 /// What a leader needs to answer requests for certificates.
@@ -49,7 +61,7 @@ pub struct Certifier {
     pub fence: Fence,
     /// Where certificates and hindrances are reported.
     pub notices: Notices,
-    /// The authority, and the life of certificates.
+    /// The authorities, and the lives of certificates.
     pub settings: Settings,
 }
 
@@ -57,17 +69,22 @@ impl Certifier {
     /// Answers requests until leadership is lost.
     pub async fn run(self) {
         let (writer, transactions) = writer(&self.store.etcd, &self.fence);
-        let authority = read_authority(self.settings.ca_dir.clone()).await;
-        if let Err(error) = &authority {
-            warn!("the node authority cannot sign: {error}");
-        }
+        let found = Found::read(self.settings.ca_dir.clone()).await;
+        let index = Index::new(self.store.keys.clone());
+        let authorities = found.choose(index.rotation());
+        authorities.report();
         let state = TermState {
-            index: Index::new(self.store.keys.clone()),
+            found,
+            rotator: Rotator::new(self.store.etcd.metrics()),
+            rotation_looks: FuturesUnordered::new(),
+            index,
             acts: Acts::default(),
             looks: FuturesUnordered::new(),
             gauges: Gauges::new(self.store.etcd.metrics()),
-            authority,
-            waits: BTreeMap::new(),
+            authorities,
+            waits: Waits::default(),
+            new_nodes: NewNodes::default(),
+            duplicates: BTreeSet::new(),
             writer,
             certifier: &self,
         };
@@ -87,20 +104,38 @@ impl Certifier {
     }
 }
 
-/// The authority, or why there is none.
-type ReadAuthority = Result<Arc<Authority>, String>;
-
-/// Reads the authority on a thread that may wait: the file system may hang, and with it no other task of the term.
-async fn read_authority(directory: PathBuf) -> ReadAuthority {
-    let reading = spawn_blocking(move || directory::read(&directory, AuthorityKind::Node, Timestamp::now()));
-    let read = reading.await.map_err(|failed| failed.to_string())?;
-    read.map(Arc::new).map_err(|error| error.to_string())
+/// What an act is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum About {
+    /// The request of the node of this uid, to this authority.
+    Request(AuthorityKind, Box<str>),
+    /// The list of revoked certificates.
+    RevocationList,
+    /// What the removed node of this uid has left.
+    Left(Box<str>),
+    /// How far the rotation of the authorities is.
+    Rotation,
+    /// That the node of this uid replaces its certificate of this authority.
+    Ask(AuthorityKind, Box<str>),
+    /// What this replica has reported of a rotation.
+    Report(Box<str>),
 }
 
-/// The requests that wait for the same, in words.
-struct Waiting {
-    cause: String,
-    whose: String,
+/// What was done.
+enum Done {
+    Answered(Recorded),
+    Revoked(Revoked),
+    Forgotten,
+    Moved(Moved),
+    Asked,
+}
+
+/// What became of an act: done at this revision, or not.
+type Outcome = Result<(Revision, Done), Unrecorded>;
+
+/// How an act ended, in one word: for traces.
+fn outcome<T>(done: &Result<T, Unrecorded>) -> &'static str {
+    if done.is_ok() { "OK" } else { "Unrecorded" }
 }
 
 /// The state of one term.
@@ -108,14 +143,22 @@ struct TermState<'c> {
     certifier: &'c Certifier,
     writer: Writer,
     index: Index,
-    /// By the uid of the node.
-    acts: Acts<'c, Box<str>, Outcome>,
+    acts: Acts<'c, About, Outcome>,
     gauges: Gauges,
-    authority: ReadAuthority,
-    /// The look at the files of the authority that is under way, if one is.
-    looks: FuturesUnordered<BoxFuture<'static, ReadAuthority>>,
-    /// What requests wait for.
-    waits: BTreeMap<Wait, Waiting>,
+    /// What the files of the authorities hold.
+    found: Found,
+    /// Those of them that sign.
+    authorities: Authorities,
+    /// The look at the files of the authorities that is under way, if one is.
+    looks: FuturesUnordered<BoxFuture<'static, Found>>,
+    rotator: Rotator,
+    /// The look at sessions and members that is under way for a rotation, if one is.
+    rotation_looks: FuturesUnordered<BoxFuture<'static, Looks>>,
+    /// What requests and revocations wait for.
+    waits: Waits,
+    new_nodes: NewNodes,
+    /// The nodes that several agents run as, as far as they were reported.
+    duplicates: BTreeSet<Box<str>>,
 }
 
 impl<'c> TermState<'c> {
@@ -128,177 +171,221 @@ impl<'c> TermState<'c> {
             self.begin();
             tokio::select! {
                 update = follower.next() => self.index.take_in(update),
-                ended = self.acts.next(|uid| self.index.is_pending(uid)) => {
-                    for (uid, outcome) in ended {
-                        if let Err(over) = self.ended(uid, outcome) {
+                ended = self.acts.next(|about| is_due(&self.index, about)) => {
+                    for (about, outcome) in ended {
+                        if let Err(over) = self.ended(about, outcome) {
                             return over;
                         }
                     }
                 }
-                Some(now) = self.looks.next() => self.take_in_authority(now),
+                Some(now) = self.looks.next() => {
+                    self.found = now;
+                    self.choose_authorities();
+                }
+                Some(looks) = self.rotation_looks.next() => self.rotate(&looks),
                 _ = every.tick() => {
-                    self.look_for_authority();
-                    self.gauges.set(&self.index);
+                    self.look_for_authorities();
+                    self.look_for_rotation();
+                    let now = Timestamp::now();
+                    self.gauges.set(&self.index, now);
+                    let authority = self.authorities.of(AuthorityKind::Node);
+                    let end = authority.as_ref().ok().map(|authority| authority.not_after());
+                    self.gauges.set_authority(end, now);
+                    self.report_new_nodes();
+                    self.report_duplicates();
                 }
             }
         }
     }
 
-    /// Reads the authority again, unless that is under way.
-    fn look_for_authority(&mut self) {
+    /// Reads the authorities again, unless that is under way.
+    fn look_for_authorities(&mut self) {
         if self.looks.is_empty() {
             let directory = self.certifier.settings.ca_dir.clone();
-            self.looks.push(Box::pin(read_authority(directory)));
+            self.looks.push(Box::pin(Found::read(directory)));
         }
     }
 
-    /// The authority may be there by now, or be another.
-    fn take_in_authority(&mut self, now: ReadAuthority) {
-        match (&self.authority, &now) {
-            (Err(_), Ok(authority)) => info!("the node authority {} can sign", authority.digest()),
-            (Ok(before), Ok(after)) if before.digest() != after.digest() => {
-                info!("the node authority is now {}", after.digest());
-            }
-            (Ok(_), Err(error)) => warn!("the node authority cannot sign any more: {error}"),
-            (Err(before), Err(error)) if before != error => {
-                warn!("the node authority still cannot sign: {error}");
-            }
-            (Ok(_) | Err(_), Ok(_) | Err(_)) => {}
-        }
-        self.authority = now;
-    }
-
-    /// Begins whatever can be answered.
+    /// Begins whatever can be done.
     fn begin(&mut self) {
         let synced = self.index.synced();
         if !synced.is_complete() {
             return;
         }
         self.acts.seen(|revision| synced.shows(revision));
+        if self.rotator.is_news(self.index.rotation()) {
+            self.choose_authorities();
+        }
+        let now = Timestamp::now();
+        let mut waits = Waits::default();
+        for kind in AuthorityKind::ALL {
+            for answer in self.answers(kind, now, &mut waits) {
+                self.begin_answer(answer);
+            }
+        }
+        if let Some(due) = self.due_list(now, &mut waits) {
+            self.begin_list(due);
+        }
+        self.note_unknown(&mut waits);
+        for left in self.ended_records(now) {
+            self.begin_forgetting(left);
+        }
+        let certifier = self.certifier;
+        let notify = |severity, reason, note| certifier.notify(severity, reason, note);
+        self.waits.replace(waits, notify);
+    }
+
+    /// The answers that can be given now. Notes what the other requests wait for.
+    fn answers(&self, kind: AuthorityKind, now: Timestamp, waits: &mut Waits) -> Vec<Answer> {
         let cluster = self.certifier.store.etcd.cluster_id();
-        let (at_hand, now) = (self.at_hand(cluster), Timestamp::now());
-        let mut waiting = BTreeMap::new();
+        let at_hand = self.authorities.at_hand(kind, cluster);
         let mut answers = Vec::new();
-        for (uid, record, holder) in self.index.pending() {
-            let decision = plan(&record.value, holder, at_hand, now);
-            // Of every request, whether or not there is room to answer it: what is left out would be reported again.
-            if let Decision::Wait(wait) = decision {
-                let (count, _) = waiting.entry(wait).or_insert((0, &record.value.node));
-                *count += 1;
-                continue;
-            }
-            let uid: Box<str> = uid.into();
-            let room = self.acts.under_way() + answers.len() < UNDER_WAY;
-            if !room || !self.acts.is_free(&uid) {
-                continue;
-            }
-            let reply = match (decision, holder, &self.authority, cluster) {
+        for (uid, record, node) in self.index.pending(kind) {
+            let decision = match kind {
+                AuthorityKind::Node => plan(&record.value, node, at_hand, now).map(Holder::Node),
+                AuthorityKind::Etcd => {
+                    let joined = self.index.joined(&record.value.node, uid);
+                    plan_of_etcd(&record.value, node, joined, at_hand, now).map(Holder::Member)
+                }
+            };
+            let reply = match (decision, node, self.authorities.of(kind), cluster) {
+                // Of every request, whether or not there is room to answer it: what is left out would be reported again.
+                (Decision::Wait(wait), ..) => {
+                    let cause = || self.cause(kind, wait);
+                    waits.add(Waiting::Requests(kind, wait), &record.value.node, cause);
+                    continue;
+                }
                 (Decision::Refuse(refusal), ..) => Err(refusal),
-                (Decision::Sign(role), RecordedNode::Node(node), Ok(authority), Some(cluster)) => Ok(Grant {
-                    role,
+                (Decision::Sign(to), RecordedNode::Node(node), Ok(authority), Some(cluster)) => Ok(Grant {
+                    to,
                     node: node.revision,
                     authority: Arc::clone(authority),
+                    trusted: match kind {
+                        AuthorityKind::Node => String::new(),
+                        AuthorityKind::Etcd => self.found.trusted_by_etcd(authority, self.index.rotation()),
+                    },
                     cluster,
                 }),
                 // The plan signs where all of that is there.
                 _ => continue,
             };
-            let record = record.clone();
-            answers.push(Answer { uid, record, reply });
-        }
-        let waiting = waiting
-            .into_iter()
-            .map(|(wait, (count, node))| (wait, self.waiting(wait, count, node)));
-        let waiting = waiting.collect();
-        self.report_waits(waiting);
-        for answer in answers {
-            let uid = answer.uid.clone();
-            let (certifier, writer) = (self.certifier, self.writer.clone());
-            let life = certifier.settings.life;
-            let acting = async move { act(&certifier.store, &writer, life, answer).await };
-            self.acts.begin(uid, acting);
-        }
-    }
-
-    fn at_hand(&self, cluster: Option<ClusterId>) -> AtHand {
-        match (&self.authority, cluster) {
-            (Err(_), _) => AtHand::Unusable,
-            (Ok(_), None) => AtHand::NoCluster,
-            (Ok(authority), Some(_)) => AtHand::Usable {
-                not_before: authority.not_before(),
-                not_after: authority.not_after(),
-            },
-        }
-    }
-
-    /// Why requests wait, and which.
-    fn waiting(&self, wait: Wait, count: usize, first: &str) -> Waiting {
-        Waiting {
-            cause: match (wait, &self.authority) {
-                (Wait::Authority, Err(error)) => format!("{wait}: {error}"),
-                _ => wait.to_string(),
-            },
-            whose: match count - 1 {
-                0 => format!("node {first}"),
-                others => format!("node {first} and {others} more"),
-            },
-        }
-    }
-
-    /// Reports what requests wait for, where that or its cause is new.
-    fn report_waits(&mut self, waits: BTreeMap<Wait, Waiting>) {
-        for (wait, Waiting { cause, whose }) in &waits {
-            let reported = self.waits.get(wait).map(|before| &before.cause);
-            if reported == Some(cause) {
-                continue;
+            let room = self.acts.under_way() + answers.len() < UNDER_WAY;
+            if room && self.acts.is_free(&About::Request(kind, uid.into())) {
+                answers.push(Answer {
+                    kind,
+                    uid: uid.into(),
+                    record: record.clone(),
+                    reply,
+                });
             }
-            let note = format!("requests for certificates wait ({whose}): {cause}");
-            let severity = match wait {
-                // Operators who accept each node expect it.
-                Wait::NotAccepted => Severity::Normal,
-                Wait::NodeMissing | Wait::NodeUnreadable | Wait::NoRole | Wait::Authority | Wait::Cluster => {
-                    Severity::Warning
-                }
-            };
-            match severity {
-                Severity::Normal => info!("{note}"),
-                Severity::Warning => warn!("{note}"),
-            }
-            self.certifier.notify(severity, "CertificatesWait", note);
         }
-        self.waits = waits;
+        answers
     }
 
-    fn ended(&mut self, uid: Box<str>, outcome: Outcome) -> Result<(), TermOver> {
+    fn cause(&self, kind: AuthorityKind, wait: Wait) -> String {
+        match (wait, self.authorities.of(kind)) {
+            (Wait::Authority, Err(error)) => format!("{}: {error}", wait.words(kind)),
+            _ => wait.words(kind).to_owned(),
+        }
+    }
+
+    fn begin_answer(&mut self, decided: Answer) {
+        let about = About::Request(decided.kind, decided.uid.clone());
+        let (certifier, writer) = (self.certifier, self.writer.clone());
+        let lives = Lives {
+            node: certifier.settings.life,
+            etcd: certifier.settings.etcd_life,
+        };
+        let step = span::step(
+            "certificates",
+            "answer a request",
+            format_args!("node/{}", decided.record.value.node),
+        );
+        let acting = async move {
+            let acting = answer(&certifier.store, &writer, lives, decided);
+            let recorded = span::within(step, acting, outcome).await;
+            recorded.map(|(written, recorded)| (written, Done::Answered(recorded)))
+        };
+        self.acts.begin(about, acting);
+    }
+
+    fn ended(&mut self, about: About, outcome: Outcome) -> Result<(), TermOver> {
         match outcome {
-            Ok((revision, recorded)) => {
-                self.report(&uid, &recorded);
-                self.acts.done(uid, revision);
+            Ok((revision, done)) => {
+                self.report(&about, &done);
+                self.acts.done(about, revision);
                 return Ok(());
             }
             Err(Unrecorded::Stopped(Stop::LostLeadership)) => return Err(TermOver),
             Err(Unrecorded::Stopped(Stop::Stale)) => {
-                debug!("something changed before the answer to {uid} was recorded");
+                debug!("something changed before {about} was recorded");
             }
-            Err(error) => warn!("could not answer the request for a certificate of {uid}, retrying: {error}"),
+            Err(error) => warn!("could not record {about}, retrying: {error}"),
         }
-        self.acts.failed(uid);
+        self.acts.failed(about);
         Ok(())
     }
 
-    fn report(&self, uid: &str, Recorded { node, answer }: &Recorded) {
-        match answer {
-            Ok(role) => {
-                let role = role_word(role.to_proto().into());
-                self.gauges.metrics.node_certificates_issued.inc();
-                info!("issued a certificate for node {node} ({uid}), {role}");
+    fn report(&mut self, about: &About, done: &Done) {
+        match (about, done) {
+            (About::Request(_, uid), Done::Answered(recorded)) => self.report_answer(uid, recorded),
+            (_, Done::Revoked(revoked)) => self.report_revoked(revoked),
+            (About::Left(uid), Done::Forgotten) => {
+                info!(
+                    "deleted the record of the certificates of etcd of {uid} (it was removed, and they have ended)"
+                );
             }
-            Err(refusal) => {
-                let note = format!("refused the request of node {node} ({uid}) for a certificate: {refusal}");
-                warn!("{note}");
-                self.certifier
-                    .notify(Severity::Warning, "CertificateRefused", note);
+            (_, Done::Moved(moved)) => {
+                let certifier = self.certifier;
+                moved.report(|severity, reason, note| certifier.notify(severity, reason, note));
             }
+            (About::Ask(kind, uid), Done::Asked) => {
+                debug!(
+                    "asked {uid} to replace its certificate of the {} authority",
+                    kind.word()
+                );
+            }
+            // Each act has its own outcome.
+            (
+                About::Request(..)
+                | About::RevocationList
+                | About::Left(_)
+                | About::Rotation
+                | About::Ask(..)
+                | About::Report(_),
+                Done::Answered(_) | Done::Forgotten | Done::Asked,
+            ) => {}
         }
+    }
+}
+
+impl fmt::Display for About {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request(AuthorityKind::Node, uid) => write!(f, "the answer to {uid}"),
+            Self::Request(AuthorityKind::Etcd, uid) => write!(f, "the answer to the etcd of {uid}"),
+            Self::RevocationList => f.write_str("the list of revoked certificates of etcd"),
+            Self::Left(uid) => write!(f, "that the record of the etcd of {uid} is over"),
+            Self::Rotation => f.write_str("how far the rotation of the authorities is"),
+            Self::Ask(kind, uid) => {
+                write!(
+                    f,
+                    "that {uid} replaces its certificate of the {} authority",
+                    kind.word()
+                )
+            }
+            Self::Report(replica) => write!(f, "that the rotation is over for replica {replica}"),
+        }
+    }
+}
+
+/// Whether an act that failed has still to be done.
+fn is_due(index: &Index, about: &About) -> bool {
+    match about {
+        About::Request(kind, uid) => index.records(*kind).is_pending(uid),
+        About::RevocationList | About::Rotation => true,
+        About::Ask(kind, uid) => index.records(*kind).get(uid).is_some(),
+        About::Report(replica) => index.reports().any(|(name, _)| *name == **replica),
+        About::Left(uid) => index.records(AuthorityKind::Etcd).get(uid).is_some(),
     }
 }

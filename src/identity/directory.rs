@@ -1,8 +1,9 @@
-//! The directory of the authorities (`--ca-dir`): `current/` holds a certificate and a key for each.
+//! The directory of the authorities (`--ca-dir`): `current/` holds a certificate and a key for each, `next/` those of the authorities
+//! that take their place, while they are rotated.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -10,8 +11,14 @@ use jiff::Timestamp;
 use super::authority::{Authority, AuthorityCertificate, AuthorityKind};
 use super::issuers::Unusable;
 
+/// The mode of a file that only its owner may read.
+const PRIVATE: u32 = 0o600;
+
 /// The authorities that sign.
 pub const CURRENT: &str = "current";
+
+/// The authorities that take their place.
+pub const NEXT: &str = "next";
 
 /// A failure with the files of an authority.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +57,19 @@ pub enum DirectoryError {
 /// # Errors
 /// If `current` exists, or cannot be written.
 pub fn create(directory: &Path, files: &[(&str, &str)]) -> Result<PathBuf, DirectoryError> {
-    let current = directory.join(CURRENT);
+    create_in(directory, CURRENT, files)
+}
+
+/// The same with the authorities that take their place, in `next/`.
+///
+/// # Errors
+/// If `next` exists, or cannot be written.
+pub fn create_next(directory: &Path, files: &[(&str, &str)]) -> Result<PathBuf, DirectoryError> {
+    create_in(directory, NEXT, files)
+}
+
+fn create_in(directory: &Path, name: &str, files: &[(&str, &str)]) -> Result<PathBuf, DirectoryError> {
+    let current = directory.join(name);
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |source| DirectoryError::Write { path, source }
@@ -58,7 +77,7 @@ pub fn create(directory: &Path, files: &[(&str, &str)]) -> Result<PathBuf, Direc
     if current.exists() {
         return Err(DirectoryError::Exists(current));
     }
-    let unfinished = directory.join(format!(".{CURRENT}.{}", std::process::id()));
+    let unfinished = directory.join(format!(".{name}.{}", std::process::id()));
     create_private(directory, &unfinished).map_err(failed(&unfinished))?;
     let written = files
         .iter()
@@ -102,9 +121,68 @@ fn create_private(parent: &Path, directory: &Path) -> io::Result<()> {
 /// # Errors
 /// If a file of it cannot be read, or the authority cannot sign.
 pub fn read(directory: &Path, kind: AuthorityKind, now: Timestamp) -> Result<Authority, DirectoryError> {
-    let (path, certificates) = read_file(directory, kind.certificate_file())?;
-    let (_, key) = read_file(directory, kind.key_file())?;
+    read_in(directory, CURRENT, kind, now)
+}
+
+/// Reads an authority that takes the place of another one. What it signs leads to the former one as well.
+///
+/// # Errors
+/// If a file of it cannot be read, or the authority cannot sign.
+pub fn read_next(directory: &Path, kind: AuthorityKind, now: Timestamp) -> Result<Authority, DirectoryError> {
+    let authority = read_in(directory, NEXT, kind, now)?;
+    let (path, cross) = read_file(directory, NEXT, kind.cross_file())?;
+    let unusable = |unusable| DirectoryError::Unusable { path, unusable };
+    // It goes along with every leaf: a file that is copied right now, or the wrong one, must not.
+    match AuthorityCertificate::read(&cross, now) {
+        Ok(cross) if cross.has_same_key(authority.certificate()) => {
+            Ok(authority.crossed(cross.certificates_pem()))
+        }
+        Ok(_) => Err(unusable(Unusable::OtherKey)),
+        Err(why) => Err(unusable(why)),
+    }
+}
+
+fn read_in(
+    directory: &Path,
+    name: &str,
+    kind: AuthorityKind,
+    now: Timestamp,
+) -> Result<Authority, DirectoryError> {
+    let (path, certificates) = read_file(directory, name, kind.certificate_file())?;
+    let (_, key) = read_file(directory, name, kind.key_file())?;
     Authority::read(&certificates, &key, now).map_err(|unusable| DirectoryError::Unusable { path, unusable })
+}
+
+/// Whether there are authorities that take the place of others. An empty directory, as Kubernetes makes it for a Secret that is not
+/// there, holds none.
+pub fn has_next(directory: &Path) -> bool {
+    let next = directory.join(NEXT);
+    AuthorityKind::ALL
+        .iter()
+        .any(|kind| next.join(kind.certificate_file()).exists())
+}
+
+/// Makes the authorities of `next/` those that sign, and returns where the former ones are kept. A command that was interrupted in
+/// between goes on: where `current/` is missing, `next/` takes its place.
+///
+/// # Errors
+/// If a directory cannot be renamed.
+pub fn take_next(directory: &Path, now: Timestamp) -> Result<Option<PathBuf>, DirectoryError> {
+    let (current, next) = (directory.join(CURRENT), directory.join(NEXT));
+    let rename = |from: &Path, to: &Path| {
+        fs::rename(from, to).map_err(|source| DirectoryError::Write {
+            path: to.to_owned(),
+            source,
+        })
+    };
+    let former = directory.join(format!("former.{}", now.as_second()));
+    let is_kept = current.exists();
+    if is_kept {
+        rename(&current, &former)?;
+    }
+    rename(&next, &current)?;
+    sync(directory)?;
+    Ok(is_kept.then_some(former))
 }
 
 /// Reads the certificate of an authority of a directory, which need not have the key.
@@ -116,7 +194,28 @@ pub fn read_certificate(
     kind: AuthorityKind,
     now: Timestamp,
 ) -> Result<AuthorityCertificate, DirectoryError> {
-    let (path, certificates) = read_file(directory, kind.certificate_file())?;
+    read_certificate_in(directory, CURRENT, kind, now)
+}
+
+/// The same of an authority that takes the place of another one.
+///
+/// # Errors
+/// As [`read_certificate`].
+pub fn read_next_certificate(
+    directory: &Path,
+    kind: AuthorityKind,
+    now: Timestamp,
+) -> Result<AuthorityCertificate, DirectoryError> {
+    read_certificate_in(directory, NEXT, kind, now)
+}
+
+fn read_certificate_in(
+    directory: &Path,
+    name: &str,
+    kind: AuthorityKind,
+    now: Timestamp,
+) -> Result<AuthorityCertificate, DirectoryError> {
+    let (path, certificates) = read_file(directory, name, kind.certificate_file())?;
     AuthorityCertificate::read(&certificates, now)
         .map_err(|unusable| DirectoryError::Unusable { path, unusable })
 }
@@ -133,8 +232,8 @@ fn read_at_most(path: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-fn read_file(directory: &Path, name: &str) -> Result<(PathBuf, Vec<u8>), DirectoryError> {
-    let path = directory.join(CURRENT).join(name);
+fn read_file(directory: &Path, folder: &str, name: &str) -> Result<(PathBuf, Vec<u8>), DirectoryError> {
+    let path = directory.join(folder).join(name);
     match read_at_most(&path) {
         Ok(content) => Ok((path, content)),
         Err(source) => Err(DirectoryError::Read { path, source }),
@@ -147,6 +246,14 @@ fn read_file(directory: &Path, name: &str) -> Result<(PathBuf, Vec<u8>), Directo
 /// # Errors
 /// If it cannot be written. The old file is then still there.
 pub fn write_private(path: &Path, content: &str) -> Result<(), DirectoryError> {
+    write(path, content.as_bytes(), PRIVATE)
+}
+
+/// The same with these bytes and this mode, whatever the umask of the process is. Others read it only once it has its mode.
+///
+/// # Errors
+/// As [`write_private`].
+pub fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), DirectoryError> {
     let unfinished = path.with_extension(format!("{}.unfinished", std::process::id()));
     let write = || -> io::Result<()> {
         // An existing file would keep its owner and mode, and a link would be followed.
@@ -157,9 +264,12 @@ pub fn write_private(path: &Path, content: &str) -> Result<(), DirectoryError> {
         let mut file = OpenOptions::new()
             .create_new(true)
             .write(true)
-            .mode(0o600)
+            .mode(PRIVATE)
             .open(&unfinished)?;
-        file.write_all(content.as_bytes())?;
+        file.write_all(content)?;
+        if mode != PRIVATE {
+            file.set_permissions(Permissions::from_mode(mode))?;
+        }
         file.sync_all()?;
         fs::rename(&unfinished, path)
     };
@@ -188,7 +298,7 @@ pub fn sync(directory: &Path) -> Result<(), DirectoryError> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::symlink;
 
     use super::*;
 
@@ -278,6 +388,62 @@ mod tests {
         assert!(matches!(again, DirectoryError::Exists(_)), "{again}");
         let read = read(directory.path(), AuthorityKind::Etcd, now()).unwrap();
         assert_eq!(read.digest(), made.digest());
+    }
+
+    #[test]
+    fn the_next_authorities_take_the_place_of_the_former_ones_which_are_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let kind = AuthorityKind::Etcd;
+        let former = make(directory.path(), kind).unwrap();
+        let (next, key, cross) = Authority::create_after(kind, &former, now()).unwrap();
+        let files = [
+            (kind.certificate_file(), next.certificates_pem()),
+            (kind.cross_file(), cross.as_str()),
+            (kind.key_file(), key.as_str()),
+        ];
+        assert!(!has_next(directory.path()));
+        create_next(directory.path(), &files).unwrap();
+        let again = create_next(directory.path(), &files).unwrap_err();
+        assert!(matches!(again, DirectoryError::Exists(_)), "{again}");
+        let read_next = read_next(directory.path(), kind, now()).unwrap();
+        assert_eq!(read_next.digest(), next.digest());
+        let along = pem::parse_many(read_next.intermediates_pem()).unwrap();
+        assert_eq!(along, pem::parse_many(&cross).unwrap());
+        // It is copied right now, or is that of another key.
+        let file = directory.path().join(NEXT).join(kind.cross_file());
+        let (_, _, other) = Authority::create_after(kind, &former, now()).unwrap();
+        for (wrong, expected) in [
+            ("", Unusable::NoCertificate),
+            (&cross[..cross.len() / 2], Unusable::NoCertificate),
+            (&other, Unusable::OtherKey),
+        ] {
+            write_private(&file, wrong).unwrap();
+            let refused = super::read_next(directory.path(), kind, now()).unwrap_err();
+            match refused {
+                DirectoryError::Unusable { path, unusable } => {
+                    assert_eq!((path, unusable), (file.clone(), expected));
+                }
+                other => panic!("{other}"),
+            }
+        }
+        write_private(&file, &cross).unwrap();
+        let public = read_next_certificate(directory.path(), kind, now()).unwrap();
+        assert_eq!(public.digest(), next.digest());
+        let kept = take_next(directory.path(), now()).unwrap().unwrap();
+        assert!(kept.join(kind.key_file()).exists());
+        assert!(!has_next(directory.path()));
+        let current = read(directory.path(), kind, now()).unwrap();
+        assert_eq!(
+            (current.digest(), current.intermediates_pem()),
+            (next.digest(), "")
+        );
+        // It was interrupted between the two renames.
+        fs::rename(directory.path().join(CURRENT), directory.path().join(NEXT)).unwrap();
+        assert_eq!(take_next(directory.path(), now()).unwrap(), None);
+        assert_eq!(
+            read(directory.path(), kind, now()).unwrap().digest(),
+            next.digest()
+        );
     }
 
     #[test]

@@ -1,39 +1,48 @@
-//! What the store holds about certificates, at one revision: their records, the nodes and the removed ones. Pure.
+//! What the store holds about certificates, at one revision: their records, the nodes and the removed ones, and where the etcd of
+//! nodes is reached. Pure.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::authority::AuthorityKind;
+use super::plan::Refusal;
+use super::reached::{Joined, Place, RecordedJoin, RecordedMember};
 use super::recorded_node::{NodeFacts, RecordedNode};
-use crate::etcd::{KeyValue, Revision};
-use crate::proto::NodeCertificate;
+use super::records::{Record, Records};
+use super::revocation::{List, Owed};
+use super::rotation::facts::{Certified, Replica, Report};
+use super::rotation::record::{Asked, OnRecord, digest};
+use super::rotation::view::report;
+use crate::etcd::{KeyValue, MemberId, Revision};
+use crate::proto::Role;
 use crate::proto::node_certificate::State;
 use crate::store::index::{Indexed, Synced};
 use crate::store::keys::CertificationKey;
-use crate::store::object::message;
 use crate::store::{Keys, Update};
-
-/// The record of a certificate.
-#[derive(Clone, Debug)]
-pub struct Record {
-    /// What is stored, without the chain, and without the request unless it is pending.
-    pub value: NodeCertificate,
-    /// The stored bytes, with what only a later release knows. Empty unless the request is pending.
-    pub stored: Box<[u8]>,
-    /// When it was last written.
-    pub revision: Revision,
-}
 
 /// Everything that is stored about certificates, at one revision.
 #[derive(Debug)]
 pub struct Index {
     keys: Keys,
     synced: Synced,
-    /// By uid; `None` for what cannot be read.
-    records: HashMap<Box<str>, Option<Record>>,
+    of_nodes: Records,
+    of_etcd: Records,
+    revocation: List,
+    rotation: OnRecord,
+    /// `None` inside for what cannot be read.
+    asked: Option<Option<Asked>>,
+    /// What replicas report of a rotation, and when; `None` for what cannot be read.
+    reports: BTreeMap<Box<str>, (Option<Report>, Revision)>,
+    /// The names of the replicas that are registered.
+    registered: BTreeSet<Box<str>>,
     /// By name; `None` for what cannot be read.
     nodes: HashMap<Box<str>, Option<NodeFacts>>,
-    removed: HashSet<Box<str>>,
-    pending: BTreeSet<Box<str>>,
+    /// By uid; when the removal was recorded.
+    removed: HashMap<Box<str>, Revision>,
+    /// By the name of the node; `None` for what cannot be read, or asks for nothing.
+    joins: BTreeMap<Box<str>, Option<RecordedJoin>>,
+    /// `None` for what cannot be read.
+    members: BTreeMap<MemberId, Option<RecordedMember>>,
 }
 
 impl Index {
@@ -42,10 +51,17 @@ impl Index {
         Self {
             keys,
             synced: Synced::default(),
-            records: HashMap::new(),
+            of_nodes: Records::default(),
+            of_etcd: Records::default(),
+            revocation: List::default(),
+            rotation: OnRecord::default(),
+            asked: None,
+            reports: BTreeMap::new(),
+            registered: BTreeSet::new(),
             nodes: HashMap::new(),
-            removed: HashSet::new(),
-            pending: BTreeSet::new(),
+            removed: HashMap::new(),
+            joins: BTreeMap::new(),
+            members: BTreeMap::new(),
         }
     }
 
@@ -61,32 +77,178 @@ impl Index {
         &self.synced
     }
 
-    /// The uids whose request waits for an answer, with the record and the node that it belongs to.
-    pub fn pending(&self) -> impl Iterator<Item = (&str, &Record, RecordedNode<'_>)> {
-        self.pending.iter().filter_map(|uid| {
-            let record = self.record(uid)?;
-            Some((&**uid, record, self.node_of_record(uid, &record.value.node)))
+    /// The records of the certificates that this authority signs.
+    pub fn records(&self, kind: AuthorityKind) -> &Records {
+        match kind {
+            AuthorityKind::Node => &self.of_nodes,
+            AuthorityKind::Etcd => &self.of_etcd,
+        }
+    }
+
+    /// The list of revoked certificates.
+    pub fn revocation(&self) -> &List {
+        &self.revocation
+    }
+
+    /// What is on record of the rotation of the authorities.
+    pub fn rotation(&self) -> &OnRecord {
+        &self.rotation
+    }
+
+    /// What an operator asks for, if that can be read.
+    pub fn asked(&self) -> Option<&Asked> {
+        self.asked.as_ref()?.as_ref()
+    }
+
+    /// The replicas that are registered, with what they report.
+    pub fn replicas(&self) -> impl Iterator<Item = Replica> {
+        self.registered.iter().map(|name| Replica {
+            name: name.clone(),
+            report: self.reports.get(name).and_then(|(report, _)| report.clone()),
         })
     }
 
-    /// Whether a request waits for an answer.
-    pub fn is_pending(&self, uid: &str) -> bool {
-        self.pending.contains(uid)
+    /// The replicas that have reported something, and when they did.
+    pub fn reports(&self) -> impl Iterator<Item = (&str, Revision)> {
+        self.reports.iter().map(|(name, (_, at))| (&**name, *at))
     }
 
-    /// The record of a uid, if it can be read.
-    pub fn record(&self, uid: &str) -> Option<&Record> {
-        self.records.get(uid)?.as_ref()
+    /// The certificates that nodes have, and the members of managers. A node that cannot be read may have one.
+    pub fn certified(&self) -> impl Iterator<Item = Certified> {
+        AuthorityKind::ALL.into_iter().flat_map(move |kind| {
+            let records = self.records(kind).readable();
+            records.filter_map(move |(uid, record)| {
+                let node = self.node_of_record(uid, &record.value.node);
+                let counts = match (node, kind) {
+                    (RecordedNode::Removed | RecordedNode::Missing, _) => false,
+                    (RecordedNode::Unreadable, _) | (RecordedNode::Node(_), AuthorityKind::Node) => true,
+                    (RecordedNode::Node(node), AuthorityKind::Etcd) => {
+                        node.observed == Role::Manager && self.member_of(uid).is_some()
+                    }
+                };
+                // Of a first request, nothing was signed yet.
+                (counts && record.value.not_after.is_some()).then(|| Certified {
+                    kind,
+                    node: record.value.node.as_str().into(),
+                    uid: uid.into(),
+                    signer: digest(&record.value.authority_sha256),
+                    is_asked: matches!(record.value.state(), State::Pending | State::Rotate),
+                })
+            })
+        })
     }
 
-    /// How many records have each state; those that cannot be read, and states that only a later release knows, come as `None`.
-    pub fn states(&self) -> impl Iterator<Item = Option<State>> {
-        let records = self.records.values();
-        records.map(|record| State::try_from(record.as_ref()?.value.state).ok())
+    /// The member that stays of the node of this uid.
+    fn member_of(&self, uid: &str) -> Option<MemberId> {
+        let mut members = self.members.iter();
+        members.find_map(|(id, member)| {
+            let is_own = member
+                .as_ref()
+                .is_some_and(|member| &*member.uid == uid && !member.leaves);
+            is_own.then_some(*id)
+        })
+    }
+
+    /// The uids that were not removed and whose certificates of the node authority are not known, since the record of them cannot be read.
+    pub fn uncertain(&self) -> impl Iterator<Item = &str> {
+        let unreadable = self.of_nodes.unreadable();
+        unreadable.filter(|uid| !self.removed.contains_key(*uid))
+    }
+
+    /// The members whose removal is decided.
+    pub fn leaving_members(&self) -> impl Iterator<Item = MemberId> {
+        let members = self.members.iter();
+        members.filter_map(|(id, member)| member.as_ref()?.leaves.then_some(*id))
+    }
+
+    /// Name and uid of the node of each member that has a record.
+    pub fn nodes_of_members(&self) -> impl Iterator<Item = (MemberId, &str, &str)> {
+        self.members.iter().filter_map(|(id, member)| {
+            let member = member.as_ref()?;
+            Some((*id, &*member.node, &*member.uid))
+        })
+    }
+
+    /// The uids whose request to this authority waits for an answer, with the record and the node that it belongs to.
+    pub fn pending(&self, kind: AuthorityKind) -> impl Iterator<Item = (&str, &Record, RecordedNode<'_>)> {
+        let pending = self.records(kind).pending();
+        pending.map(|(uid, record)| (uid, record, self.node_of_record(uid, &record.value.node)))
+    }
+
+    /// What the certificate of the member of this node says.
+    ///
+    /// # Errors
+    /// Why the node gets none.
+    pub fn joined(&self, name: &str, uid: &str) -> Result<Joined, Refusal> {
+        let members = self.members.iter();
+        let members: Vec<_> = members
+            .filter_map(|(id, member)| Some((*id, member.as_ref()?)))
+            .collect();
+        let joins = self.joins.iter();
+        let joins: Vec<_> = joins
+            .filter_map(|(node, join)| Some((&**node, join.as_ref()?)))
+            .filter(|(node, join)| self.is_manager(node, &join.uid))
+            .collect();
+        let place = Place {
+            members: &members,
+            joins: &joins,
+        };
+        place.joined(name, uid)
+    }
+
+    /// The certificates of etcd of nodes that are recorded as removed, or observed as workers.
+    pub fn owed(&self) -> impl Iterator<Item = Owed<'_>> {
+        let records = self.of_etcd.readable();
+        records.filter_map(|(uid, Record { value, .. })| {
+            let is_out = match self.node_of_record(uid, &value.node) {
+                RecordedNode::Removed => true,
+                RecordedNode::Node(node) => node.observed == Role::Worker,
+                // Neither is a word that the node is no manager (INV-12).
+                RecordedNode::Unreadable | RecordedNode::Missing => false,
+            };
+            is_out.then_some(Owed {
+                node: &value.node,
+                uid,
+                issued: &value.issued,
+            })
+        })
+    }
+
+    /// The records of etcd's certificates of nodes that are recorded as removed, with their uids and when the removals were recorded.
+    pub fn left_behind(&self) -> impl Iterator<Item = (&str, &Record, Revision)> {
+        let records = self.of_etcd.readable();
+        records.filter_map(|(uid, record)| Some((uid, record, *self.removed.get(uid)?)))
+    }
+
+    /// The nodes that are recorded as removed, or observed as workers, and whose certificates of etcd are not known, since the record of
+    /// them cannot be read: the uid, and the name where the node exists.
+    pub fn unknown(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.of_etcd.unreadable().filter_map(|uid| {
+            if self.removed.contains_key(uid) {
+                return Some((uid, uid));
+            }
+            let mut nodes = self.nodes.iter();
+            let name = nodes.find_map(|(name, node)| {
+                let node = node.as_ref()?;
+                (node.uid == uid && node.observed == Role::Worker).then_some(&**name)
+            });
+            Some((uid, name?))
+        })
+    }
+
+    fn is_manager(&self, name: &str, uid: &str) -> bool {
+        let node = self.node_of_record(uid, name);
+        matches!(node, RecordedNode::Node(node) if node.observed == Role::Manager)
+    }
+
+    /// The names of the nodes that several agents run as.
+    pub fn duplicates(&self) -> impl Iterator<Item = &str> {
+        let nodes = self.nodes.iter();
+        nodes.filter_map(|(name, node)| node.as_ref()?.is_duplicate.then_some(&**name))
     }
 
     fn node_of_record(&self, uid: &str, name: &str) -> RecordedNode<'_> {
-        if self.removed.contains(uid) {
+        if self.removed.contains_key(uid) {
             return RecordedNode::Removed;
         }
         match self.nodes.get(name) {
@@ -95,42 +257,28 @@ impl Index {
             Some(Some(_)) | None => RecordedNode::Missing,
         }
     }
-
-    fn put_record(&mut self, uid: &str, kv: &KeyValue) {
-        let record = message::<NodeCertificate>("NodeCertificate", &kv.value).ok();
-        let record = record.map(|mut value| {
-            // What nothing is decided by need not be held.
-            value.chain = String::new();
-            let stored: Box<[u8]> = if value.state() == State::Pending {
-                self.pending.insert(uid.into());
-                kv.value.as_slice().into()
-            } else {
-                self.pending.remove(uid);
-                value.request = None;
-                Box::default()
-            };
-            Record {
-                value,
-                stored,
-                revision: kv.mod_revision,
-            }
-        });
-        if record.is_none() {
-            self.pending.remove(uid);
-        }
-        self.records.insert(uid.into(), record);
-    }
 }
 
 impl Indexed for Index {
     fn put(&mut self, kv: KeyValue) {
         let keys = self.keys.clone();
         match keys.parse_certification(&kv.key) {
-            CertificationKey::Certificate(uid) => self.put_record(uid, &kv),
+            CertificationKey::Certificate(uid) => self.of_nodes.put(uid, &kv),
+            CertificationKey::EtcdCertificate(uid) => self.of_etcd.put(uid, &kv),
+            CertificationKey::RevocationList => self.revocation = List::read(&kv),
+            CertificationKey::Rotation => self.rotation = OnRecord::of(&kv),
+            CertificationKey::RotationRequest => self.asked = Some(Asked::read(&kv.value)),
+            CertificationKey::ReplicaTrust(replica) => {
+                let reported = (report(&kv.value), kv.mod_revision);
+                self.reports.insert(replica.into(), reported);
+            }
+            CertificationKey::Registration(name) => _ = self.registered.insert(name.into()),
+            CertificationKey::Join(node) => _ = self.joins.insert(node.into(), RecordedJoin::read(&kv)),
+            CertificationKey::Member(id) => _ = self.members.insert(id, RecordedMember::read(&kv)),
             CertificationKey::Node(name) => {
                 _ = self.nodes.insert(name.into(), NodeFacts::read(name, &kv));
             }
-            CertificationKey::Removed(uid) => _ = self.removed.insert(uid.into()),
+            CertificationKey::Removed(uid) => _ = self.removed.insert(uid.into(), kv.mod_revision),
             CertificationKey::Other => {}
         }
     }
@@ -138,10 +286,15 @@ impl Indexed for Index {
     fn delete(&mut self, key: &[u8], _at: Revision) {
         let keys = self.keys.clone();
         match keys.parse_certification(key) {
-            CertificationKey::Certificate(uid) => {
-                self.records.remove(uid);
-                self.pending.remove(uid);
-            }
+            CertificationKey::Certificate(uid) => self.of_nodes.remove(uid),
+            CertificationKey::EtcdCertificate(uid) => self.of_etcd.remove(uid),
+            CertificationKey::RevocationList => self.revocation = List::Absent,
+            CertificationKey::Rotation => self.rotation = OnRecord::Absent,
+            CertificationKey::RotationRequest => self.asked = None,
+            CertificationKey::ReplicaTrust(replica) => _ = self.reports.remove(replica),
+            CertificationKey::Registration(name) => _ = self.registered.remove(name),
+            CertificationKey::Join(node) => _ = self.joins.remove(node),
+            CertificationKey::Member(id) => _ = self.members.remove(&id),
             CertificationKey::Node(name) => _ = self.nodes.remove(name),
             CertificationKey::Removed(uid) => _ = self.removed.remove(uid),
             CertificationKey::Other => {}
@@ -149,143 +302,25 @@ impl Indexed for Index {
     }
 
     fn keys(&self) -> impl Iterator<Item = Cow<'_, [u8]>> {
-        let records = self.records.keys().map(|uid| CertificationKey::Certificate(uid));
+        let of_nodes = self.of_nodes.uids().map(CertificationKey::Certificate);
+        let of_etcd = self.of_etcd.uids().map(CertificationKey::EtcdCertificate);
+        let list = (self.revocation != List::Absent).then_some(CertificationKey::RevocationList);
+        let rotation = (self.rotation != OnRecord::Absent).then_some(CertificationKey::Rotation);
+        let asked = self.asked.as_ref().map(|_| CertificationKey::RotationRequest);
+        let reports = self.reports.keys();
+        let reports = reports.map(|replica| CertificationKey::ReplicaTrust(replica));
+        let registered = self.registered.iter();
+        let registered = registered.map(|name| CertificationKey::Registration(name));
+        let joins = self.joins.keys().map(|node| CertificationKey::Join(node));
+        let members = self.members.keys().map(|id| CertificationKey::Member(*id));
         let nodes = self.nodes.keys().map(|name| CertificationKey::Node(name));
-        let removed = self.removed.iter().map(|uid| CertificationKey::Removed(uid));
-        let all = records.chain(nodes).chain(removed);
+        let removed = self.removed.keys().map(|uid| CertificationKey::Removed(uid));
+        let records = of_nodes.chain(of_etcd).chain(list).chain(rotation).chain(asked);
+        let records = records.chain(reports).chain(registered);
+        let all = records.chain(joins).chain(members).chain(nodes).chain(removed);
         all.filter_map(|key| self.keys.certification_key(key).map(Cow::Owned))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use prost::Message;
-
-    use super::*;
-    use crate::etcd::Event;
-    use crate::proto::{CertificateRequest, Metadata, Node, NodeSpec, NodeStatus, Role};
-
-    fn keys() -> Keys {
-        Keys::new("/quorate".parse().unwrap())
-    }
-
-    fn kv(key: Vec<u8>, value: Vec<u8>, revision: i64) -> KeyValue {
-        KeyValue {
-            key,
-            value,
-            create_revision: Revision(1),
-            mod_revision: Revision(revision),
-            lease: None,
-        }
-    }
-
-    fn node(uid: &str, role: Role, revision: i64) -> KeyValue {
-        let node = Node {
-            metadata: Some(Metadata::new("n1", uid, jiff::Timestamp::UNIX_EPOCH)),
-            spec: Some(NodeSpec::default()),
-            status: Some(NodeStatus {
-                role: role.into(),
-                ..NodeStatus::default()
-            }),
-        };
-        kv(
-            keys().node(&"n1".parse().unwrap()),
-            node.encode_to_vec(),
-            revision,
-        )
-    }
-
-    fn record(uid: &str, state: State, revision: i64) -> KeyValue {
-        let record = NodeCertificate {
-            node: "n1".to_owned(),
-            state: state.into(),
-            request: Some(CertificateRequest::default()),
-            chain: "chain".to_owned(),
-            ..NodeCertificate::default()
-        };
-        kv(keys().certificate(uid), record.encode_to_vec(), revision)
-    }
-
-    fn listed(contents: Vec<KeyValue>) -> Index {
-        let mut index = Index::new(keys());
-        index.take_in(Update::Page {
-            first: true,
-            keys: contents,
-        });
-        index.take_in(Update::Listed(Revision(9)));
-        index
-    }
-
-    fn node_of<'i>(index: &'i Index, uid: &str) -> Option<RecordedNode<'i>> {
-        let mut pending = index.pending();
-        pending.find(|(of, ..)| *of == uid).map(|(_, _, holder)| holder)
-    }
-
-    #[test]
-    fn a_pending_request_comes_with_its_node_as_it_is_now() {
-        let mut index = listed(vec![record("u", State::Pending, 3), node("u", Role::Worker, 4)]);
-        let Some(RecordedNode::Node(facts)) = node_of(&index, "u") else {
-            panic!("{index:?}");
-        };
-        assert_eq!((facts.observed, facts.revision), (Role::Worker, Revision(4)));
-        index.take_in(Update::Events(vec![Event::Put(node("u", Role::Manager, 10))]));
-        let Some(RecordedNode::Node(facts)) = node_of(&index, "u") else {
-            panic!("{index:?}");
-        };
-        assert_eq!((facts.observed, facts.revision), (Role::Manager, Revision(10)));
-        index.take_in(Update::Events(vec![Event::Put(record("u", State::Issued, 11))]));
-        assert_eq!(node_of(&index, "u"), None);
-        let kept = index.record("u").unwrap();
-        assert_eq!((&*kept.stored, kept.value.request.as_ref()), (&[][..], None));
-        let pending = record("u", State::Pending, 12);
-        let stored = pending.value.clone();
-        index.take_in(Update::Events(vec![Event::Put(pending)]));
-        assert_eq!(*index.record("u").unwrap().stored, stored);
-    }
-
-    #[test]
-    fn a_node_of_another_uid_is_another_node() {
-        let index = listed(vec![
-            record("old", State::Pending, 3),
-            node("new", Role::Worker, 4),
-        ]);
-        assert_eq!(node_of(&index, "old"), Some(RecordedNode::Missing));
-    }
-
-    #[test]
-    fn a_removed_uid_counts_before_any_node_and_an_unreadable_node_is_no_missing_one() {
-        let removed = kv(keys().removed("u"), Vec::new(), 5);
-        let contents = vec![
-            record("u", State::Pending, 3),
-            node("u", Role::Worker, 4),
-            removed,
-        ];
-        assert_eq!(node_of(&listed(contents), "u"), Some(RecordedNode::Removed));
-        let mut garbage = node("u", Role::Worker, 4);
-        garbage.value = vec![0xff];
-        let index = listed(vec![record("u", State::Pending, 3), garbage]);
-        assert_eq!(node_of(&index, "u"), Some(RecordedNode::Unreadable));
-    }
-
-    #[test]
-    fn what_a_later_list_does_not_show_is_gone() {
-        let mut index = listed(vec![record("u", State::Pending, 3), node("u", Role::Worker, 4)]);
-        index.take_in(Update::Page {
-            first: true,
-            keys: vec![record("u", State::Pending, 3)],
-        });
-        assert!(!index.synced().is_complete());
-        index.take_in(Update::Listed(Revision(20)));
-        assert_eq!(node_of(&index, "u"), Some(RecordedNode::Missing));
-        let garbage = kv(keys().certificate("u"), vec![0xff], 21);
-        index.take_in(Update::Events(vec![Event::Put(garbage)]));
-        assert!(!index.is_pending("u"));
-        assert_eq!(index.states().collect::<Vec<_>>(), [None]);
-        let gone = Event::Delete {
-            key: keys().certificate("u"),
-            revision: Revision(22),
-        };
-        index.take_in(Update::Events(vec![gone]));
-        assert_eq!(index.states().count(), 0);
-    }
-}
+mod tests;

@@ -7,7 +7,7 @@ use rcgen::{
 };
 
 use super::NotMade;
-use super::authority::Authority;
+use super::authority::{Authority, AuthorityDigest};
 use super::validity::{BACKDATED, at};
 
 /// What a certificate says of its holder.
@@ -25,6 +25,10 @@ pub struct Signed {
     pub chain_pem: String,
     /// Until when it is valid: the end of its life, or of the authority, if that is sooner.
     pub not_after: Timestamp,
+    /// Its serial number: the bytes of a positive integer, the most significant one first.
+    pub serial: Vec<u8>,
+    /// The authority that has signed it.
+    pub authority: AuthorityDigest,
 }
 
 /// A certificate with its key. It has no `Debug`: that would print the key.
@@ -46,7 +50,9 @@ pub(super) fn issue(
     now: Timestamp,
 ) -> Result<Issued, NotMade> {
     let key = KeyPair::generate()?;
-    let Signed { chain_pem, not_after } = sign(authority, holder, &key, life, now)?;
+    let Signed {
+        chain_pem, not_after, ..
+    } = sign(authority, holder, &key, life, now)?;
     Ok(Issued {
         chain_pem,
         key_pem: key.serialize_pem(),
@@ -79,8 +85,14 @@ pub(super) fn sign(
     params.not_before = at(now - BACKDATED);
     params.not_after = at(not_after);
     // Random: without a number of its own, a certificate would have that of the last one for the same key.
-    params.serial_number = Some(SerialNumber::from_slice(uuid::Uuid::new_v4().as_bytes()));
+    let serial = uuid::Uuid::new_v4().as_bytes().to_vec();
+    params.serial_number = Some(SerialNumber::from_slice(&serial));
     let mut chain_pem = params.signed_by(key, &authority.issuer)?.pem();
     chain_pem.push_str(authority.intermediates_pem());
-    Ok(Signed { chain_pem, not_after })
+    Ok(Signed {
+        chain_pem,
+        not_after,
+        serial,
+        authority: authority.digest(),
+    })
 }

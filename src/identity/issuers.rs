@@ -83,7 +83,7 @@ fn is_authority(certificate: &X509Certificate<'_>) -> Result<bool, Unusable> {
 
 /// Whether one certificate is that of the authority which has signed the other. A renewed authority may have the name of the former
 /// one and another key.
-fn has_signed(above: &X509Certificate<'_>, certificate: &X509Certificate<'_>) -> bool {
+pub(super) fn has_signed(above: &X509Certificate<'_>, certificate: &X509Certificate<'_>) -> bool {
     let verified = certificate.verify_signature(Some(above.public_key()));
     // Of an algorithm that is not known here, the names have to do.
     let is_signed = matches!(verified, Ok(()) | Err(X509Error::SignatureUnsupportedAlgorithm));

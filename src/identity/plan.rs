@@ -1,16 +1,19 @@
 //! What becomes of a request for a certificate. Pure.
 
-use std::fmt;
-
 use jiff::Timestamp;
 
-use super::authority::LEAST_LEFT;
+use super::authority::{AuthorityKind, LEAST_LEFT};
 use super::node::NodeRole;
 use super::recorded_node::RecordedNode;
 use super::request::{BadRequest, RequestedKey};
+use super::revocation::has_ended;
 use crate::proto::NodeCertificate;
 use crate::proto::node_certificate::State;
 use crate::proto::node_spec::Membership;
+
+/// The most certificates of one member that have not ended: all of them stand in one record, and in the list of revoked ones once the
+/// node is no manager. An agent that replaces its certificate in time has four.
+const MOST_UNENDED: usize = 256;
 
 /// The authority at hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,17 +31,29 @@ pub enum AtHand {
     NoCluster,
 }
 
-/// What becomes of a record.
+/// What becomes of a record. `T` is what the certificate says beside the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub enum Decision<T> {
     /// No request waits for an answer.
     Leave,
-    /// Sign the key of the request, if it has one to sign, for the role that the node is observed in (INV-13).
-    Sign(NodeRole),
+    /// Sign the key of the request, if it has one to sign.
+    Sign(T),
     /// Refuse the request, once and for all.
     Refuse(Refusal),
     /// The request waits.
     Wait(Wait),
+}
+
+impl<T> Decision<T> {
+    /// The same decision, about a certificate that says something made of this.
+    pub fn map<U>(self, of: impl FnOnce(T) -> U) -> Decision<U> {
+        match self {
+            Self::Leave => Decision::Leave,
+            Self::Sign(says) => Decision::Sign(of(says)),
+            Self::Refuse(refusal) => Decision::Refuse(refusal),
+            Self::Wait(wait) => Decision::Wait(wait),
+        }
+    }
 }
 
 /// Why a request is refused.
@@ -50,6 +65,25 @@ pub enum Refusal {
     /// The request is broken.
     #[error(transparent)]
     BadRequest(BadRequest),
+    /// A certificate for etcd is requested for a node that is observed as a worker.
+    #[error("the node is a worker; only managers run members of etcd")]
+    NotAManager,
+    /// A certificate for etcd is requested for a node without a member that stays.
+    #[error("no member of the node that stays is on record; it joins etcd first")]
+    NotJoined,
+    /// A host of the node is on record for another one.
+    #[error("host {host} is on record for node {node}; each member has hosts of its own")]
+    HostTaken {
+        /// The host.
+        host: String,
+        /// The other node.
+        node: String,
+    },
+    /// The node has as many certificates that have not ended as one may have.
+    #[error(
+        "{MOST_UNENDED} certificates of this node have not ended; another is signed once one of them has"
+    )]
+    TooMany,
 }
 
 impl Refusal {
@@ -58,6 +92,10 @@ impl Refusal {
         match self {
             Self::NodeRemoved => "NodeRemoved",
             Self::BadRequest(_) => "BadRequest",
+            Self::NotAManager => "NotAManager",
+            Self::NotJoined => "NotJoined",
+            Self::HostTaken { .. } => "HostTaken",
+            Self::TooMany => "TooMany",
         }
     }
 }
@@ -79,21 +117,30 @@ pub enum Wait {
     Cluster,
 }
 
-impl fmt::Display for Wait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Wait {
+    /// What a request waits for that this authority has to sign, in words.
+    pub fn words(self, kind: AuthorityKind) -> &'static str {
+        match self {
             Self::NotAccepted => "an operator has yet to accept the node",
             Self::NodeMissing => "there is no such node",
             Self::NodeUnreadable => "the node cannot be read",
             Self::NoRole => "the node has no observed role that this release knows",
-            Self::Authority => "the node authority cannot sign",
+            Self::Authority => match kind {
+                AuthorityKind::Node => "the node authority cannot sign",
+                AuthorityKind::Etcd => "the etcd authority cannot sign",
+            },
             Self::Cluster => "etcd has not said the id of its cluster",
-        })
+        }
     }
 }
 
-/// Decides about a record.
-pub fn plan(record: &NodeCertificate, node: RecordedNode<'_>, authority: AtHand, now: Timestamp) -> Decision {
+/// Decides about a record. The certificate says the role that the node is observed in (INV-13).
+pub fn plan(
+    record: &NodeCertificate,
+    node: RecordedNode<'_>,
+    authority: AtHand,
+    now: Timestamp,
+) -> Decision<NodeRole> {
     match record.state() {
         State::Pending => {}
         // A rotation that an operator asked for begins with a request of the node.
@@ -124,6 +171,37 @@ pub fn plan(record: &NodeCertificate, node: RecordedNode<'_>, authority: AtHand,
     Decision::Sign(role)
 }
 
+/// Decides about a record of etcd's certificates. `joined` is what the certificate of the node says whose join is in force, or why the
+/// node gets none.
+pub fn plan_of_etcd<T>(
+    record: &NodeCertificate,
+    node: RecordedNode<'_>,
+    joined: Result<T, Refusal>,
+    authority: AtHand,
+    now: Timestamp,
+) -> Decision<T> {
+    match (plan(record, node, authority, now), joined) {
+        (Decision::Leave, _) => Decision::Leave,
+        (Decision::Wait(wait), _) => Decision::Wait(wait),
+        // Refused, and not left to wait: a node that is promoted later asks again, with the hosts that it has then.
+        (Decision::Sign(NodeRole::Worker), _) => Decision::Refuse(Refusal::NotAManager),
+        (Decision::Refuse(refusal), _) | (Decision::Sign(NodeRole::Manager), Err(refusal)) => {
+            Decision::Refuse(refusal)
+        }
+        (Decision::Sign(NodeRole::Manager), Ok(_)) if unended(record, now) >= MOST_UNENDED => {
+            Decision::Refuse(Refusal::TooMany)
+        }
+        (Decision::Sign(NodeRole::Manager), Ok(says)) => Decision::Sign(says),
+    }
+}
+
+fn unended(record: &NodeCertificate, now: Timestamp) -> usize {
+    let issued = record.issued.iter();
+    issued
+        .filter(|issued| !has_ended(issued.not_after.as_ref(), now))
+        .count()
+}
+
 /// The key to sign. Apart from [`plan`], since it verifies a signature: requests that wait are decided about again and again.
 ///
 /// # Errors
@@ -134,206 +212,4 @@ pub fn requested_key(record: &NodeCertificate) -> Result<RequestedKey, Refusal> 
 }
 
 #[cfg(test)]
-mod tests {
-    use jiff::SignedDuration;
-    use rcgen::PKCS_ED25519;
-
-    use super::super::recorded_node::NodeFacts;
-    use super::super::request::tests::greedy;
-    use super::*;
-    use crate::etcd::Revision;
-    use crate::proto::{CertificateRequest, Role};
-
-    fn now() -> Timestamp {
-        "2026-03-01T12:00:00Z".parse().unwrap()
-    }
-
-    fn ready() -> AtHand {
-        AtHand::Usable {
-            not_before: now(),
-            not_after: now() + LEAST_LEFT,
-        }
-    }
-
-    fn node(observed: Role) -> NodeFacts {
-        NodeFacts {
-            uid: "u".to_owned(),
-            observed,
-            membership: Some(Membership::Unspecified),
-            revision: Revision(7),
-        }
-    }
-
-    /// A request that asks for a manager's certificate in every way there is.
-    fn pending() -> NodeCertificate {
-        NodeCertificate {
-            node: "n1".to_owned(),
-            request: Some(CertificateRequest {
-                csr: greedy(&PKCS_ED25519).0,
-                role: Role::Manager.into(),
-                at: None,
-            }),
-            state: State::Pending.into(),
-            ..NodeCertificate::default()
-        }
-    }
-
-    fn with_request(csr: &[u8]) -> NodeCertificate {
-        let mut record = pending();
-        record.request.as_mut().unwrap().csr = csr.to_vec();
-        record
-    }
-
-    fn wait(record: &NodeCertificate, node: RecordedNode<'_>, authority: AtHand) -> Option<Wait> {
-        match plan(record, node, authority, now()) {
-            Decision::Wait(wait) => Some(wait),
-            _ => None,
-        }
-    }
-
-    fn signed_role(record: &NodeCertificate, node: &NodeFacts) -> Option<NodeRole> {
-        match plan(record, RecordedNode::Node(node), ready(), now()) {
-            Decision::Sign(role) => Some(role),
-            _ => None,
-        }
-    }
-
-    /// INV-13.
-    #[test]
-    fn the_role_is_the_observed_one_whatever_is_asked_for() {
-        let record = pending();
-        assert_eq!(signed_role(&record, &node(Role::Worker)), Some(NodeRole::Worker));
-        assert_eq!(
-            signed_role(&record, &node(Role::Manager)),
-            Some(NodeRole::Manager)
-        );
-        let nothing = NodeCertificate {
-            request: Some(CertificateRequest {
-                role: Role::Unspecified.into(),
-                ..record.request.clone().unwrap()
-            }),
-            ..record.clone()
-        };
-        assert_eq!(signed_role(&nothing, &node(Role::Worker)), Some(NodeRole::Worker));
-        let roleless = node(Role::Unspecified);
-        assert_eq!(
-            wait(&record, RecordedNode::Node(&roleless), ready()),
-            Some(Wait::NoRole)
-        );
-    }
-
-    #[test]
-    fn the_key_that_is_signed_is_that_of_the_request() {
-        let record = pending();
-        let expected = RequestedKey::read(&record.request.as_ref().unwrap().csr).unwrap();
-        let key = requested_key(&record).unwrap();
-        assert_eq!(key, expected);
-    }
-
-    /// INV-13.
-    #[test]
-    fn a_removed_node_is_refused_whatever_else_is_so() {
-        let refused = Decision::Refuse(Refusal::NodeRemoved);
-        for record in [pending(), with_request(&[])] {
-            for authority in [ready(), AtHand::Unusable] {
-                assert_eq!(plan(&record, RecordedNode::Removed, authority, now()), refused);
-            }
-        }
-    }
-
-    #[test]
-    fn a_broken_request_has_no_key_to_sign() {
-        let long = vec![0x30; 9000];
-        for (csr, bad) in [
-            (&[][..], BadRequest::Form),
-            (b"nonsense", BadRequest::Form),
-            (&long, BadRequest::Length(9000)),
-        ] {
-            let refusal = requested_key(&with_request(csr)).unwrap_err();
-            assert_eq!(refusal, Refusal::BadRequest(bad));
-            assert_eq!(refusal.word(), "BadRequest");
-        }
-        let mut record = pending();
-        record.request = None;
-        let refusal = Refusal::BadRequest(BadRequest::Form);
-        assert_eq!(requested_key(&record), Err(refusal));
-    }
-
-    #[test]
-    fn a_request_waits_for_an_authority_that_can_sign_and_is_then_signed() {
-        let (record, worker) = (pending(), node(Role::Worker));
-        let node = RecordedNode::Node(&worker);
-        let second = SignedDuration::from_secs(1);
-        let early = AtHand::Usable {
-            not_before: now() + second,
-            not_after: now() + LEAST_LEFT * 2,
-        };
-        let ending = AtHand::Usable {
-            not_before: now() - second,
-            not_after: now() + LEAST_LEFT - second,
-        };
-        for authority in [AtHand::Unusable, early, ending] {
-            assert_eq!(wait(&record, node, authority), Some(Wait::Authority));
-        }
-        assert_eq!(wait(&record, node, AtHand::NoCluster), Some(Wait::Cluster));
-        assert_eq!(signed_role(&record, &worker), Some(NodeRole::Worker));
-    }
-
-    #[test]
-    fn nothing_is_signed_for_a_node_that_is_not_accepted() {
-        let record = pending();
-        for (membership, accepted) in [
-            (Some(Membership::Unspecified), true),
-            (Some(Membership::Accepted), true),
-            (Some(Membership::Pending), false),
-            (None, false),
-        ] {
-            let node = NodeFacts {
-                membership,
-                ..node(Role::Worker)
-            };
-            let waits = wait(&record, RecordedNode::Node(&node), ready()) == Some(Wait::NotAccepted);
-            assert_eq!(signed_role(&record, &node).is_some(), accepted, "{membership:?}");
-            assert_eq!(waits, !accepted, "{membership:?}");
-        }
-    }
-
-    /// INV-12.
-    #[test]
-    fn a_node_that_is_absent_or_unreadable_is_waited_for() {
-        let record = pending();
-        assert_eq!(
-            wait(&record, RecordedNode::Missing, ready()),
-            Some(Wait::NodeMissing)
-        );
-        assert_eq!(
-            wait(&record, RecordedNode::Unreadable, ready()),
-            Some(Wait::NodeUnreadable)
-        );
-    }
-
-    #[test]
-    fn what_is_not_pending_is_left_alone() {
-        let worker = node(Role::Worker);
-        for state in [State::Unspecified, State::Issued, State::Failed, State::Rotate] {
-            let record = NodeCertificate {
-                state: state.into(),
-                ..pending()
-            };
-            for node in [
-                RecordedNode::Node(&worker),
-                RecordedNode::Removed,
-                RecordedNode::Missing,
-            ] {
-                assert_eq!(plan(&record, node, ready(), now()), Decision::Leave, "{state:?}");
-            }
-        }
-        // One that only a later release knows.
-        let mut record = pending();
-        record.state = 99;
-        assert_eq!(
-            plan(&record, RecordedNode::Node(&worker), ready(), now()),
-            Decision::Leave
-        );
-    }
-}
+mod tests;

@@ -3,7 +3,8 @@
 use crate::etcd::{KeyValue, Revision};
 use crate::proto::node_spec::Membership;
 use crate::proto::{Node, Role};
-use crate::store::object::decode;
+use crate::store::object::node::DUPLICATE_AGENT;
+use crate::store::object::{condition, decode};
 
 /// The node that a record of a certificate belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub struct NodeFacts {
     pub observed: Role,
     /// Whether it is accepted; `None` for what only a later release knows.
     pub membership: Option<Membership>,
+    /// Whether several agents run as this node.
+    pub is_duplicate: bool,
     /// When it was last written.
     pub revision: Revision,
 }
@@ -35,12 +38,10 @@ impl NodeFacts {
     /// Reads a stored node; `None` if it cannot be read.
     pub fn read(name: &str, kv: &KeyValue) -> Option<Self> {
         let node: Node = decode(name, &kv.value).ok()?;
-        let observed = node
-            .status
-            .as_ref()
-            .map_or(Role::Unspecified, |status| status.role());
+        let status = node.status.unwrap_or_default();
         Some(Self {
-            observed,
+            observed: status.role(),
+            is_duplicate: condition::find(&status.conditions, DUPLICATE_AGENT).is_some(),
             membership: Membership::try_from(node.spec.unwrap_or_default().membership).ok(),
             uid: node.metadata.unwrap_or_default().uid,
             revision: kv.mod_revision,

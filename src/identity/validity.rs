@@ -12,6 +12,12 @@ pub(super) fn at(moment: Timestamp) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp(moment.as_second()).unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
 
+/// Whether a certificate (DER) begins to be valid later than now.
+pub fn begins_after(certificate: &[u8], now: Timestamp) -> bool {
+    X509Certificate::from_der(certificate)
+        .is_ok_and(|(_, certificate)| certificate.validity().not_before.timestamp() > now.as_second())
+}
+
 /// Whether a certificate (DER) is valid now, as far as its own time goes.
 pub fn is_valid_at(certificate: &[u8], now: Timestamp) -> bool {
     X509Certificate::from_der(certificate).is_ok_and(|(_, certificate)| {

@@ -4,33 +4,41 @@
 //! volume, purely; an `operation` carries it out. The steps of one volume follow each other (INV-6), volumes run side by side under
 //! a limit a plugin. `files` says what is kept on disk, [`mounts`] what is mounted, [`paths`] where.
 //!
+//! A mount may hang: whatever touches it waits for a server that is gone. The agent touches none. The table of mounts says what is
+//! mounted, the files of the agent are reached across no mount (`beneath`), and the rest is the plugin's, whose calls have limits.
+//!
 //! Secrets stay in the view, which the next one replaces, and are copied for a call alone.
 
+mod beneath;
 mod files;
+mod freshness;
 mod keeper;
 pub mod mounts;
+mod nodes;
 mod operation;
 pub mod paths;
+mod places;
 mod plan;
 mod plugins;
 mod states;
+mod volume;
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tracing::warn;
 
 use super::confirm::Confirm;
-use super::{CsiNodePlugin, ViewReceiver};
+use super::{CsiNodePlugin, ViewReceiver, passage};
 use crate::metrics::Metrics;
 use crate::proto::CsiNode;
 use crate::retry::Delays;
 use files::Files;
 use keeper::Keeper;
-
-/// Calls in flight at one plugin, as many as the controllers have in one lane.
-const CALLS: usize = 16;
+use nodes::Nodes;
+use paths::Layout;
 
 /// Where the volumes are, and who mounts them.
 #[derive(Clone, Debug)]
@@ -67,6 +75,16 @@ impl Default for Times {
     }
 }
 
+/// The mounts of volumes below this directory, whether the volumes are those of this node or not.
+///
+/// # Errors
+/// What is mounted cannot be read.
+pub fn mounted(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mounts = Layout::new(directory.to_owned()).mounts();
+    let table = files::look()?;
+    Ok(table.below(&mounts).map(|mount| mount.path.clone()).collect())
+}
+
 /// Why there is no session; `None` while there is one.
 pub type SessionReceiver = watch::Receiver<Option<String>>;
 
@@ -93,7 +111,17 @@ pub async fn run(
         }
         delays.wait().await;
     };
-    Keeper::new(settings, files, control, csi, session, metrics)
-        .run(views)
+    if !settings.plugins.is_empty()
+        && let Some(closed) = passage::closed(files.layout().directory())
+    {
+        let closed = closed.display();
+        warn!(
+            "only their owner's programs reach the volumes: others do not pass through {closed} (chmod a+x {closed})"
+        );
+    }
+    let plugins = settings.plugins.iter().map(|plugin| &*plugin.name);
+    let nodes = Nodes::read(&files, plugins, csi);
+    Keeper::new(settings, files, control, nodes, views, session, metrics)
+        .run()
         .await;
 }

@@ -1,8 +1,11 @@
 //! What is mounted, from the text of `/proc/self/mountinfo`. Pure.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+
+use super::paths::MOUNTS;
 
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +40,12 @@ pub struct Malformed(String);
 
 /// Every mount that a process sees.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Mounts(Vec<Mount>);
+pub struct Mounts {
+    /// By their paths, those at one path in the order of the table.
+    mounts: Vec<Mount>,
+    /// The places in `mounts` of those below the directory of a volume, wherever that is, by the uid of the volume.
+    of_volumes: BTreeMap<OsString, Vec<usize>>,
+}
 
 impl Mounts {
     /// Reads the whole table.
@@ -48,12 +56,21 @@ impl Mounts {
         let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let mounts = lines
             .map(|line| mount(line).ok_or_else(|| Malformed(String::from_utf8_lossy(line).into_owned())));
-        mounts.collect::<Result<_, _>>().map(Self)
+        let mut mounts = mounts.collect::<Result<Vec<_>, _>>()?;
+        mounts.sort_by(|one, other| one.path.cmp(&other.path));
+        let mut of_volumes: BTreeMap<OsString, Vec<usize>> = BTreeMap::new();
+        for (place, mount) in mounts.iter().enumerate() {
+            let names: Vec<_> = mount.path.iter().collect();
+            for pair in names.windows(2).filter(|pair| pair[0] == MOUNTS) {
+                of_volumes.entry(pair[1].to_owned()).or_default().push(place);
+            }
+        }
+        Ok(Self { mounts, of_volumes })
     }
 
     /// What is mounted at exactly this path.
     pub fn at(&self, path: &Path) -> At {
-        let mut here = self.0.iter().filter(|mount| mount.path == path);
+        let mut here = self.below(path).take_while(|mount| mount.path == path);
         let Some(first) = here.next() else {
             return At::Nothing;
         };
@@ -67,7 +84,17 @@ impl Mounts {
 
     /// The mounts at this path and below it.
     pub fn below(&self, path: &Path) -> impl Iterator<Item = &Mount> {
-        self.0.iter().filter(move |mount| mount.path.starts_with(path))
+        // Paths compare by their names, so that those below one follow it.
+        let first = self.mounts.partition_point(|mount| mount.path.as_path() < path);
+        let rest = self.mounts[first..].iter();
+        rest.take_while(move |mount| mount.path.starts_with(path))
+    }
+
+    /// The mounts of the volume of this directory ([`Paths::home`](super::paths::Paths::home)), also where the directory of all
+    /// volumes was another one when they were made: the uid of a volume is its own.
+    pub fn of_volume(&self, home: &Path) -> impl Iterator<Item = &Mount> {
+        let places = home.file_name().and_then(|uid| self.of_volumes.get(uid));
+        places.into_iter().flatten().map(|place| &self.mounts[*place])
     }
 }
 
@@ -182,6 +209,22 @@ mod tests {
     }
 
     #[test]
+    fn the_mounts_of_a_volume_are_found_wherever_its_directory_is() {
+        let table = b"1 0 0:1 / /old/.mounts/u/p rw - t s rw\n2 1 0:2 / /new/.mounts/u/staging rw - t s rw\n\
+            3 1 0:3 / /new/.mounts/u rw - t s rw\n4 1 0:3 / /new/.mounts/u2/p rw - t s rw\n\
+            5 1 0:3 / /elsewhere/u/p rw - t s rw\n6 1 0:3 / /new/.mounts rw - t s rw\n";
+        let table = Mounts::parse(table).unwrap();
+        let of = |home: &str| -> Vec<&Path> {
+            let found = table.of_volume(Path::new(home));
+            found.map(|mount| mount.path.as_path()).collect()
+        };
+        let expected = ["/new/.mounts/u", "/new/.mounts/u/staging", "/old/.mounts/u/p"];
+        assert_eq!(of("/new/.mounts/u"), expected.map(Path::new));
+        assert_eq!(of("/other/.mounts/u2"), [Path::new("/new/.mounts/u2/p")]);
+        assert_eq!(of("/new/.mounts/u3"), [] as [&Path; 0]);
+    }
+
+    #[test]
     fn the_parts_of_a_line_are_those_of_the_kernel() {
         let expected = Mount {
             path: "/var/q/v1".into(),
@@ -190,7 +233,9 @@ mod tests {
             fs_type: "ext4".to_owned(),
             read_only: false,
         };
-        assert_eq!(table().0[2], expected);
+        let table = table();
+        let found = table.below(Path::new("/var/q/v1")).next();
+        assert_eq!(found, Some(&expected));
     }
 
     /// INV-12: half a table would say that less is mounted.

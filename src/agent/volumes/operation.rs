@@ -1,16 +1,14 @@
 //! One step of one volume, carried out.
 
-use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
 use std::time::Duration;
 
 use prost::Message;
-use tokio::sync::Semaphore;
 
 use super::files::{self, Files};
 use super::mounts::At;
 use super::paths::Paths;
+use super::places::Place;
 use super::plan::Step;
 use super::plugins::Session;
 use crate::agent::confirm::{Confirm, NotConfirmed};
@@ -40,7 +38,9 @@ pub(super) struct Operation<C> {
     pub driver: String,
     pub paths: Paths,
     pub files: Files,
-    pub plugin: Option<(Session, Arc<Semaphore>)>,
+    pub plugin: Option<Session>,
+    /// The place of its call.
+    pub place: Option<Place>,
     pub control: C,
 }
 
@@ -156,9 +156,16 @@ pub(super) fn volume_on_node(
     })
 }
 
-/// The secrets of a publication for one call. No value is in the error.
-pub(super) fn secrets(secrets: &BTreeMap<String, Vec<u8>>) -> Result<Secrets, Failure> {
-    let values = secrets.iter().map(|(key, value)| {
+/// The secrets of a publication for the call of a step: those of every call, and its own. No value is in the error.
+pub(super) fn secrets(publication: &NodePublication, step: Step) -> Result<Secrets, Failure> {
+    let own = match step {
+        Step::Stage => &publication.stage_secrets,
+        Step::Publish => &publication.publish_secrets,
+        Step::Expand { .. } => &publication.expand_secrets,
+        // A confirmation may wait for long, and needs none.
+        _ => return Ok(Secrets::none()),
+    };
+    let values = publication.secrets.iter().chain(own).map(|(key, value)| {
         let text = std::str::from_utf8(value);
         let text = text.map_err(|_| {
             let message = format!("the secret {key} is not text, as plugins need it");
@@ -173,7 +180,7 @@ impl<C: Confirm> Operation<C> {
     pub async fn run(self) -> Ended {
         let result = self.carry_out().await;
         Ended {
-            session: self.plugin.as_ref().map(|(plugin, _)| plugin.ready.session),
+            session: self.plugin.as_ref().map(|plugin| plugin.ready.session),
             publication: self.publication,
             step: self.step,
             result,
@@ -206,12 +213,10 @@ impl<C: Confirm> Operation<C> {
 
     /// Calls the plugin, and looks what is mounted after it: an answer alone ends no use of a volume (INV-6).
     async fn call(&self) -> Result<After, Failure> {
-        let (Some((plugin, permits)), volume) = (&self.plugin, self.volume.as_ref()) else {
+        let (Some(plugin), Some(_)) = (&self.plugin, &self.place) else {
             return Err(Failure::new("PluginMissing", "the plugin is not there", QUICK));
         };
-        let (volume, session) = (volume.map_err(Clone::clone)?, &plugin.session);
-        // The semaphore is never closed.
-        let _permit = permits.acquire().await;
+        let (volume, session) = (self.volume.as_ref().map_err(Clone::clone)?, &plugin.session);
         let answer = match self.step {
             Step::Stage => session.stage(volume, self.prepare()?).await,
             Step::Publish => session.publish(volume, self.prepare()?).await,
@@ -241,7 +246,7 @@ impl<C: Confirm> Operation<C> {
         let is_mounted = target != At::Nothing;
         Ok(After {
             is_mounted,
-            is_bare: self.step == Step::Publish && !is_mounted && files::is_directory(&self.paths.target),
+            is_bare: self.step == Step::Publish && !is_mounted && self.files.is_directory(&self.paths.target),
             is_unstaged: !plugin.ready.offers.stage && !self.files.has_asked_to_stage(&self.paths),
         })
     }
@@ -251,7 +256,7 @@ impl<C: Confirm> Operation<C> {
     async fn mounted_again(&self) -> Failure {
         loop {
             match files::look() {
-                Ok(mounts) if mounts.below(&self.paths.home).next().is_none() => {}
+                Ok(mounts) if mounts.of_volume(&self.paths.home).next().is_none() => {}
                 Ok(_) => {
                     let message = "something of the volume is mounted again";
                     return Failure::new("StillMounted", message, QUICK);
@@ -265,13 +270,13 @@ impl<C: Confirm> Operation<C> {
     /// Records the call before it is made: from then on, what is mounted there is the plugin's. Returns its secrets.
     fn prepare(&self) -> Result<&Secrets, Failure> {
         let secrets = self.secrets.as_ref().map_err(Clone::clone)?;
-        let endpoint = self.plugin.as_ref().map(|(plugin, _)| plugin.session.endpoint());
+        let endpoint = self.plugin.as_ref().map(|plugin| plugin.session.endpoint());
         if endpoint.is_some_and(Endpoint::is_plaintext) && *secrets != Secrets::none() {
             let message =
                 "the volume has secrets, which a plugin on a node gets over a unix socket or TLS alone";
             return Err(Failure::new("PlaintextSecrets", message, SLOW));
         }
-        let offers = self.plugin.as_ref().map(|(plugin, _)| plugin.ready.offers);
+        let offers = self.plugin.as_ref().map(|plugin| plugin.ready.offers);
         let stages = offers.is_some_and(|offers| offers.stage);
         let volume = &self.publication.volume;
         let prepared = self.files.prepare(&self.paths, volume, &self.driver, stages);
@@ -289,4 +294,33 @@ fn done(result: std::io::Result<()>) -> Result<After, Failure> {
 fn confirmed(result: Result<(), NotConfirmed>) -> Result<After, Failure> {
     let result = result.map(|()| After::default());
     result.map_err(|error| Failure::of_confirmation(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_gets_the_secrets_of_every_call_and_its_own() {
+        let values = |key: &str| [(key.to_owned(), key.as_bytes().to_vec())].into();
+        let publication = NodePublication {
+            secrets: values("all"),
+            stage_secrets: values("stage"),
+            publish_secrets: values("publish"),
+            expand_secrets: values("expand"),
+            ..NodePublication::default()
+        };
+        for (step, keys) in [
+            (Step::Stage, &["all", "stage"][..]),
+            (Step::Publish, &["all", "publish"]),
+            (Step::Expand { bytes: 1 }, &["all", "expand"]),
+            (Step::Unstage, &[]),
+        ] {
+            let expected: Secrets = keys
+                .iter()
+                .map(|key| ((*key).to_owned(), SecretValue::new((*key).to_owned())))
+                .collect();
+            assert!(secrets(&publication, step) == Ok(expected), "{step}");
+        }
+    }
 }

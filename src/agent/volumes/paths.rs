@@ -51,7 +51,7 @@ impl Layout {
 
     /// The directories of the volumes, by uid.
     pub fn mounts(&self) -> PathBuf {
-        self.directory.join(".mounts")
+        self.directory.join(MOUNTS)
     }
 
     /// What the plugins said of the node.
@@ -73,6 +73,9 @@ impl Layout {
         })
     }
 }
+
+/// The name of the directory that holds the directories of the volumes.
+pub const MOUNTS: &str = ".mounts";
 
 /// The name of the directory where a volume is staged. No uid: those have digits.
 pub const STAGING: &str = "staging";

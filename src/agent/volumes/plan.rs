@@ -8,7 +8,8 @@
 //! Staging and unstaging are left out where the plugin does not offer them. What was done in an earlier process of the agent or of
 //! the plugin is done again: the calls are idempotent, and a plugin that restarted may have lost what it did. An absent mount makes
 //! the calls be repeated, too. A mount that the agent did not ask for is never touched (INV-12), and nothing is confirmed while
-//! anything is mounted where the volume was (INV-6).
+//! anything is mounted where the volume was (INV-6). [`take_into_use`] says when a volume is not staged and published although the
+//! view says so.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -20,7 +21,8 @@ use crate::proto::NodePublication;
 use crate::proto::node_publication::Instruction;
 use crate::volumes::request::reads_only;
 
-/// A confirmation that was taken and does not show in the next view for this long is repeated: etcd may have been restored.
+/// A confirmation that was taken and does not show in the next view for this long is repeated: etcd may have been restored. Until then
+/// a view that shows the publication as it was before counts as older than the confirmation.
 pub const CONFIRMED_FOR: Duration = Duration::from_secs(60);
 
 /// What the agent does about one volume.
@@ -96,7 +98,7 @@ pub struct Wait {
 }
 
 /// Why a volume is published again whose mount did not stay.
-pub const GONE: &str = "nothing is mounted there any more";
+const GONE: &str = "nothing is mounted there any more";
 
 /// A mount that is not the agent's is where a volume belongs.
 pub const FOREIGN: &str = "ForeignMount";
@@ -108,6 +110,8 @@ pub enum Decision {
     Do(Step, &'static str),
     /// Nothing can be done now.
     Wait(Wait),
+    /// This is a failure: the volume rests as after a failed step, and is then decided on again, with [`Done::has_rested`].
+    Rest(Wait),
     /// Nothing is left to do.
     Settled,
 }
@@ -159,6 +163,8 @@ pub struct Done {
     pub published: Option<u64>,
     /// Whether a mount was seen at the target after that. Some plugins publish without one.
     pub was_mounted: bool,
+    /// Whether the volume has rested since that mount was gone.
+    pub has_rested: bool,
     /// The capacity to which what is on the volume was expanded.
     pub expanded: i64,
     /// The capacity that was last confirmed, and when.
@@ -167,8 +173,6 @@ pub struct Done {
     pub unpublished: bool,
     /// NodeUnstageVolume succeeded, and nothing was mounted where the volume is staged after it; or there is nothing to unstage.
     pub unstaged: bool,
-    /// When it was confirmed that the volume is not used here.
-    pub confirmed: Option<Instant>,
 }
 
 /// Everything that the plan of one volume depends on.
@@ -182,6 +186,16 @@ pub struct Observed<'a> {
     pub seen: Option<&'a Seen>,
     /// What was done.
     pub done: &'a Done,
+    /// Whether the view is that of a session, or of one that ended a moment ago.
+    pub is_current: bool,
+    /// When the node confirmed that it does not use the volume for this publication, if it did.
+    pub was_confirmed: Option<Instant>,
+}
+
+impl Observed<'_> {
+    fn was_just_confirmed(&self, now: Instant) -> bool {
+        self.was_confirmed.is_some_and(|at| now < at + CONFIRMED_FOR)
+    }
 }
 
 /// Decides the next step of one volume.
@@ -209,21 +223,40 @@ fn publish(observed: &Observed<'_>, now: Instant) -> Result<Decision, Wait> {
         if is_gone { GONE } else { otherwise }
     };
     if ready.offers.stage && (is_gone || !in_session(done.staged)) {
-        return Ok(Decision::Do(
-            Step::Stage,
-            because("the plugin has not staged it in this session"),
-        ));
+        let because = because("the plugin has not staged it in this session");
+        return take_into_use(observed, Step::Stage, because, now);
     }
     if is_gone || !in_session(done.published) {
-        return Ok(Decision::Do(
-            Step::Publish,
-            because("the plugin has not published it in this session"),
-        ));
+        let because = because("the plugin has not published it in this session");
+        return take_into_use(observed, Step::Publish, because, now);
     }
     if seen.link == Link::Absent {
         return Ok(Decision::Do(Step::Link, "the volume is published"));
     }
     expand(observed, ready, now)
+}
+
+/// A step that takes the volume into use, unless the volume may be another node's by now (INV-6), or has to rest first: something may
+/// unmount it again and again (INV-9).
+fn take_into_use(
+    observed: &Observed<'_>,
+    step: Step,
+    because: &'static str,
+    now: Instant,
+) -> Result<Decision, Wait> {
+    if observed.was_just_confirmed(now) {
+        let message =
+            "the node has just confirmed that it does not use the volume; the view may be older than that";
+        return Err(wait("JustConfirmed", message.to_owned()));
+    }
+    if !observed.is_current {
+        let message = "there is no session, and the volume may be another node's by now";
+        return Err(wait("NoSession", message.to_owned()));
+    }
+    if because == GONE && !observed.done.has_rested {
+        return Ok(Decision::Rest(wait("MountGone", GONE.to_owned())));
+    }
+    Ok(Decision::Do(step, because))
 }
 
 fn expand(observed: &Observed<'_>, ready: Ready, now: Instant) -> Result<Decision, Wait> {
@@ -257,11 +290,10 @@ fn expand(observed: &Observed<'_>, ready: Ready, now: Instant) -> Result<Decisio
 }
 
 fn unpublish(observed: &Observed<'_>, now: Instant) -> Result<Decision, Wait> {
-    let Observed { done, .. } = observed;
-    if done.confirmed.is_some_and(|at| now < at + CONFIRMED_FOR) {
+    if observed.was_just_confirmed(now) {
         return Ok(Decision::Settled);
     }
-    let seen = seen(observed)?;
+    let (done, seen) = (observed.done, seen(observed)?);
     let is_back =
         (done.unpublished && seen.target != At::Nothing) || (done.unstaged && seen.staging != At::Nothing);
     if is_back {

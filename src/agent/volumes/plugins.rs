@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::{BoxStream, unfold};
-use tokio::sync::Semaphore;
 
+use super::Times;
 use super::plan::{Ready, Wait};
-use super::{CALLS, Times};
 use crate::agent::CsiNodePlugin;
 use crate::csi::{self, Limits, Method, NodeSession, NotReady, Settings, Tls};
 use crate::metrics::Metrics;
@@ -19,10 +18,6 @@ const LOOK: Duration = Duration::from_millis(200);
 /// A plugin on this node.
 pub(super) struct Plugin {
     pub state: Result<Session, Wait>,
-    /// Its calls in flight that take volumes into use.
-    pub permits: Arc<Semaphore>,
-    /// Those that give volumes back: no volume waits for that behind calls that hang.
-    pub back: Arc<Semaphore>,
     /// Whether it has answered or failed since the agent started.
     pub was_tried: bool,
 }
@@ -41,8 +36,6 @@ impl Plugin {
                 reason: "PluginUnreachable",
                 message: "the plugin was not asked yet".to_owned(),
             }),
-            permits: Arc::new(Semaphore::new(CALLS)),
-            back: Arc::new(Semaphore::new(CALLS)),
             was_tried: false,
         }
     }
@@ -103,5 +96,13 @@ fn why(error: &NotReady) -> Wait {
     Wait {
         reason: error.reason(),
         message: error.to_string(),
+    }
+}
+
+/// Why a volume waits whose plugin the agent does not know.
+pub(super) fn missing(plugin: &str) -> Wait {
+    Wait {
+        reason: "PluginMissing",
+        message: format!("the agent has no --csi-node {plugin}=…"),
     }
 }

@@ -1,20 +1,21 @@
 //! `Join`: makes a node and its first request for a certificate, for the holder of a token.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use prost::Message;
-use tonic::Status;
-use tracing::{debug, info};
+use tonic::{Code, Status};
+use tracing::{debug, info, warn};
 
 use super::Site;
 use super::certificates::{Record, Requested};
 use super::refusal;
 use super::write::{Attempts, Decision};
 use crate::etcd::{KeyValue, Txn};
-use crate::failpoint;
 use crate::identity::Token;
 use crate::identity::request::RequestedKey;
+use crate::kube::events::{Notice, Severity};
+use crate::metrics::Outcome;
 use crate::proto::node_certificate::State;
 use crate::proto::{JoinToken, Metadata, Node, NodeJoinRequest, NodeJoinResponse};
 use crate::store::keys::Joiner;
@@ -30,6 +31,9 @@ pub const MOST_IN_FLIGHT: usize = 64;
 
 /// The most new nodes a second.
 pub const MOST_NEW: u32 = 50;
+
+/// A refused join is reported this often at most: anybody can make one, and an agent makes one again and again.
+pub const REFUSALS_EVERY: Duration = Duration::from_secs(60);
 
 /// What a node that joins has said.
 struct Joining {
@@ -55,11 +59,35 @@ impl Joining {
 /// # Errors
 /// The refusal.
 pub async fn join(site: &Site, request: NodeJoinRequest) -> Result<NodeJoinResponse, Status> {
+    let joined = make(site, request).await;
+    let result = match &joined {
+        Ok((step, _)) => step.word(),
+        Err(refused) => failure_word(refused.code()),
+    };
+    let joins = &site.store.etcd.metrics().node_joins;
+    joins.get_or_create(&Outcome { result }).inc();
+    let (_, node_uid) = joined?;
+    refusal::unless_lost("control.join-reply")?;
+    Ok(NodeJoinResponse { node_uid })
+}
+
+/// Why a node has not joined, as a word of the metric.
+fn failure_word(code: Code) -> &'static str {
+    match code {
+        Code::InvalidArgument => "refused",
+        Code::AlreadyExists => "name_in_use",
+        Code::ResourceExhausted => "limited",
+        _ => "failed",
+    }
+}
+
+/// Makes the node of a call, or finds it; its uid.
+async fn make(site: &Site, request: NodeJoinRequest) -> Result<(Step, String), Status> {
     let joining = read(request)?;
     // Before it takes the place of another one: a token of another authority is none of this cluster.
-    let authority = site.trust.borrow().as_ref().map(|trust| trust.authority);
-    if authority.is_some_and(|authority| authority != joining.token.authority()) {
-        return Err(refused(&joining, Refused::WrongToken));
+    let trust = site.trust.borrow().clone();
+    if trust.is_some_and(|trust| !trust.trusts(joining.token.authority())) {
+        return Err(refused(site, &joining, Refused::WrongToken));
     }
     let Ok(_in_flight) = site.joins.try_acquire() else {
         return Err(refusal::exhausted(format!(
@@ -70,7 +98,7 @@ pub async fn join(site: &Site, request: NodeJoinRequest) -> Result<NodeJoinRespo
     let (mut attempts, mut is_counted) = (Attempts::default(), false);
     loop {
         let seen = observe(&site.store, &joining).await?;
-        let step = plan(&seen.found(&joining)).map_err(|why| refused(&joining, why))?;
+        let step = plan(&seen.found(&joining)).map_err(|why| refused(site, &joining, why))?;
         if matches!(step, Step::Create(_)) && !is_counted {
             is_counted = site.may_add_node(Instant::now());
             if !is_counted {
@@ -81,33 +109,36 @@ pub async fn join(site: &Site, request: NodeJoinRequest) -> Result<NodeJoinRespo
         }
         let decision = seen.decide(&joining, step, &new_uid, site);
         if let Some(node_uid) = attempts.carry_out(&site.store.etcd, decision).await? {
-            report(site, &joining.name, step, &node_uid);
-            if failpoint::drop_reply_at("control.join-reply") {
-                return Err(Status::unavailable("the reply was lost"));
-            }
-            return Ok(NodeJoinResponse { node_uid });
+            report(&joining.name, step, &node_uid);
+            return Ok((step, node_uid));
         }
     }
 }
 
-fn refused(joining: &Joining, why: Refused) -> Status {
-    debug!("an agent may not join as node {}: {why}", joining.name);
+fn refused(site: &Site, joining: &Joining, why: Refused) -> Status {
+    let note = format!("an agent may not join as node {}: {why}", joining.name);
+    match site.may_report_refusal(Instant::now()) {
+        true => {
+            warn!("{note} (the next one is reported in {REFUSALS_EVERY:?} at the earliest)");
+            site.notices.send(Notice {
+                severity: Severity::Warning,
+                reason: "NodeJoinRefused",
+                action: "Join",
+                note,
+            });
+        }
+        false => debug!("{note}"),
+    }
     Status::new(why.code(), why.to_string())
 }
 
-fn report(site: &Site, name: &Name, step: Step, uid: &str) {
+fn report(name: &Name, step: Step, uid: &str) {
     match step {
-        Step::Create(role) => {
-            site.store.etcd.metrics().nodes_joined.inc();
-            info!(
-                "node {name} ({uid}) has joined as a {}",
-                node::role_word(role.into())
-            );
-        }
-        Step::TakeOver => {
-            site.store.etcd.metrics().nodes_joined.inc();
-            info!("an agent has taken over node {name} ({uid}) with the token of the node");
-        }
+        Step::Create(role) => info!(
+            "node {name} ({uid}) has joined as a {}",
+            node::role_word(role.into())
+        ),
+        Step::TakeOver => info!("an agent has taken over node {name} ({uid}) with the token of the node"),
         Step::Again => info!("node {name} ({uid}) requests its first certificate again"),
         Step::Known => debug!("node {name} ({uid}) has joined before"),
     }

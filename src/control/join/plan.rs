@@ -33,6 +33,17 @@ pub enum Step {
     Again,
 }
 
+impl Step {
+    /// The same as a word of the metric.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Create(_) => "created",
+            Self::TakeOver => "taken_over",
+            Self::Known | Self::Again => "known",
+        }
+    }
+}
+
 /// Why a join is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {

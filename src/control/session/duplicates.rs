@@ -6,13 +6,13 @@ use tonic::Status;
 use tracing::{info, warn};
 
 use super::judgement::Facts;
-use super::seen_node::DUPLICATE_AGENT;
 use crate::control::refusal;
 use crate::control::write::{Attempts, Decision};
 use crate::etcd::Txn;
 use crate::proto::Node;
 use crate::roles::node_update;
 use crate::store::object::Object;
+use crate::store::object::node::DUPLICATE_AGENT;
 use crate::store::{Name, Store};
 
 /// Reason and message of the condition.

@@ -7,11 +7,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use prost::Message as _;
 
+use super::members::Members;
 use super::seen_node::SeenNode;
 use super::view::{self, Shown};
-use crate::etcd::{KeyRange, KeyValue, Revision};
+use crate::etcd::{KeyRange, KeyValue, MemberId, Revision};
 use crate::proto::node_certificate::State;
-use crate::proto::{NodeCertificate, NodeSession, RemovedNode};
+use crate::proto::{NodeCertificate, NodeSession, RemovedNode, Role};
 use crate::store::index::{Indexed, Synced};
 use crate::store::keys::CertificationKey;
 use crate::store::{Keys, Name, Update};
@@ -21,7 +22,7 @@ use crate::store::{Keys, Name, Update};
 pub enum Part {
     /// The sessions of nodes, below `/alive/`.
     Alive,
-    /// Certificates, nodes, publications and removed nodes, so that one watch brings their changes in the order in which they
+    /// Certificates, joins, members, nodes, publications and removed nodes, so that one watch brings their changes in the order in which they
     /// happened: a node that was removed is never seen as one that is merely gone (INV-12).
     Records,
     /// The volumes of the publications, below `/volumes/`. They are shown, and no session is judged by them.
@@ -51,17 +52,26 @@ pub enum Affected {
     All,
 }
 
+/// The session that makes a node ready.
+#[derive(Debug)]
+struct Alive {
+    session_id: String,
+    /// The uid of the node that the session is of.
+    node_uid: String,
+}
+
 /// The copy.
 #[derive(Debug)]
 pub struct Index {
     keys: Keys,
     synced: [Synced; Part::ALL.len()],
-    /// The ids of the sessions that `/alive/<name>` names; empty for one that cannot be read.
-    alive: HashMap<Name, String>,
+    /// What `/alive/<name>` names; empty for one that cannot be read.
+    alive: HashMap<Name, Alive>,
     /// `None` for one that cannot be read.
     nodes: HashMap<Name, Option<SeenNode>>,
     /// By the uid of the node, with its name.
     certificates: HashMap<Box<str>, (Option<Name>, State)>,
+    members: Members,
     /// By uid.
     removed: HashSet<Box<str>>,
     /// By node and volume.
@@ -80,6 +90,7 @@ impl Index {
             alive: HashMap::new(),
             nodes: HashMap::new(),
             certificates: HashMap::new(),
+            members: Members::default(),
             removed: HashSet::new(),
             publications: HashMap::new(),
             volumes: HashMap::new(),
@@ -117,7 +128,21 @@ impl Index {
 
     /// The id of the session of a node; empty if that cannot be read.
     pub fn session_id(&self, name: &Name) -> Option<&str> {
-        self.alive.get(name).map(String::as_str)
+        self.alive.get(name).map(|alive| alive.session_id.as_str())
+    }
+
+    /// The names of all nodes.
+    pub fn names(&self) -> impl Iterator<Item = &Name> {
+        self.nodes.keys()
+    }
+
+    /// Whether a node is ready. The session of an earlier node of the same name makes none ready; one that cannot be read may be
+    /// any node's.
+    pub fn is_ready(&self, name: &Name) -> bool {
+        let uid = self.node(name).flatten().map(|node| node.uid.as_str());
+        let is_of =
+            |alive: &Alive| alive.session_id.is_empty() || uid.is_none_or(|uid| uid == alive.node_uid);
+        self.alive.get(name).is_some_and(is_of)
     }
 
     /// A node: `None` if there is none of this name, `Some(None)` if it cannot be read.
@@ -140,7 +165,10 @@ impl Index {
             let record = self.volumes.get(volume).map(|value| &**value);
             (volume, &**publication, record)
         });
-        Some(view::view(name, node, certificate, publications))
+        let mut shown = view::view(name, node, certificate, publications);
+        shown.view.member = self.members.view(name, uid);
+        shown.view.revocation = (node.role == Role::Manager).then(|| self.members.revocation());
+        Some(shown)
     }
 
     fn publish(&mut self, volume: Name, node: Name, value: Vec<u8>) {
@@ -190,6 +218,13 @@ enum Key {
     Node(Name),
     /// The uid of a node.
     Certificate(Box<str>),
+    /// The uid of a node.
+    EtcdCertificate(Box<str>),
+    RevocationList,
+    Rotation,
+    /// The name of a node.
+    Join(Name),
+    Member(MemberId),
     /// The uid of a removed node.
     Removed(Box<str>),
     /// The publication of a volume to a node.
@@ -208,6 +243,14 @@ impl Feed<'_> {
                 CertificationKey::Certificate(uid) => Some(Key::Certificate(uid.into())),
                 CertificationKey::Node(node) => Some(Key::Node(name(node)?)),
                 CertificationKey::Removed(uid) => Some(Key::Removed(uid.into())),
+                CertificationKey::EtcdCertificate(uid) => Some(Key::EtcdCertificate(uid.into())),
+                CertificationKey::RevocationList => Some(Key::RevocationList),
+                CertificationKey::Rotation => Some(Key::Rotation),
+                CertificationKey::RotationRequest
+                | CertificationKey::ReplicaTrust(_)
+                | CertificationKey::Registration(_) => None,
+                CertificationKey::Join(node) => Some(Key::Join(name(node)?)),
+                CertificationKey::Member(id) => Some(Key::Member(id)),
                 CertificationKey::Other => {
                     let (volume, node) = keys.parse_publication(key)?.split_once('/')?;
                     Some(Key::Publication(name(volume)?, name(node)?))
@@ -218,6 +261,39 @@ impl Feed<'_> {
 
     fn affect(&mut self, node: Option<Name>) {
         self.affected.extend(node);
+    }
+
+    /// A value of etcd's part, `None` if it is gone. The rest is not taken in.
+    fn take_in_member(&mut self, key: Key, value: Option<&[u8]>) {
+        let members = &mut self.index.members;
+        let node = match key {
+            Key::EtcdCertificate(uid) => members.put_certificate(uid, value),
+            Key::Join(name) => members.put_join(name, value),
+            Key::Member(id) => members.put_member(id, value),
+            Key::RevocationList => {
+                members.put_revocation(value);
+                return self.affect_managers();
+            }
+            Key::Rotation => {
+                let concerned = members.put_rotation(value);
+                return self.affected.extend(concerned);
+            }
+            Key::Alive(_)
+            | Key::Node(_)
+            | Key::Certificate(_)
+            | Key::Removed(_)
+            | Key::Publication(..)
+            | Key::Volume(_) => None,
+        };
+        self.affect(node);
+    }
+
+    fn affect_managers(&mut self) {
+        let nodes = self.index.nodes.iter();
+        let is_manager =
+            |node: &Option<SeenNode>| node.as_ref().is_some_and(|node| node.role == Role::Manager);
+        let managers = nodes.filter(|(_, node)| is_manager(node));
+        self.affected.extend(managers.map(|(name, _)| name.clone()));
     }
 
     fn affect_nodes_of(&mut self, volume: &Name) {
@@ -233,7 +309,11 @@ impl Indexed for Feed<'_> {
         match key {
             Key::Alive(name) => {
                 let session = NodeSession::decode(&*kv.value).unwrap_or_default();
-                self.index.alive.insert(name.clone(), session.session_id);
+                let alive = Alive {
+                    session_id: session.session_id,
+                    node_uid: session.node_uid,
+                };
+                self.index.alive.insert(name.clone(), alive);
                 self.affect(Some(name));
             }
             Key::Node(name) => {
@@ -249,6 +329,9 @@ impl Indexed for Feed<'_> {
                 let (state, node) = (record.state(), parsed(record.node));
                 self.index.certificates.insert(uid, (node.clone(), state));
                 self.affect(node);
+            }
+            Key::EtcdCertificate(_) | Key::RevocationList | Key::Rotation | Key::Join(_) | Key::Member(_) => {
+                self.take_in_member(key, Some(&kv.value));
             }
             Key::Removed(uid) => {
                 let record = RemovedNode::decode(&*kv.value).unwrap_or_default();
@@ -282,6 +365,9 @@ impl Indexed for Feed<'_> {
                 let before = self.index.certificates.remove(&uid);
                 self.affect(before.and_then(|(node, _)| node));
             }
+            Key::EtcdCertificate(_) | Key::RevocationList | Key::Rotation | Key::Join(_) | Key::Member(_) => {
+                self.take_in_member(key, None);
+            }
             // It has expired.
             Key::Removed(uid) => _ = self.index.removed.remove(&uid),
             Key::Publication(volume, node) => {
@@ -309,7 +395,15 @@ impl Indexed for Feed<'_> {
                 let nodes = index.nodes.keys().map(|name| keys.node(name));
                 let certificates = index.certificates.keys().map(|uid| keys.certificate(uid));
                 let removed = index.removed.iter().map(|uid| keys.removed(uid));
-                Box::new(publications.chain(nodes).chain(certificates).chain(removed))
+                let members = &index.members;
+                let joins = members.joins().map(|name| keys.join(name));
+                let recorded = members.ids().map(|id| keys.member(id));
+                let of_etcd = members.certificates().map(|uid| keys.etcd_certificate(uid));
+                let list = members.has_revocation().then(|| keys.revocation_list());
+                let rotation = members.has_rotation().then(|| keys.rotation());
+                let of_etcd = joins.chain(recorded).chain(of_etcd).chain(list).chain(rotation);
+                let of_nodes = publications.chain(nodes).chain(certificates).chain(removed);
+                Box::new(of_nodes.chain(of_etcd))
             }
         };
         all.map(Cow::Owned)

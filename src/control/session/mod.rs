@@ -5,6 +5,7 @@
 //! [`Index`], which must not be older than [`judgement::OLDEST`].
 
 use std::collections::HashMap;
+use std::hash::RandomState;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,10 +19,14 @@ use tonic::Status;
 use tracing::{debug, warn};
 
 use super::caller::Caller;
+use super::proof::Proof;
 use crate::clock;
 use crate::etcd::{Progress, Revision};
 use crate::proto::{SessionRequest, SessionResponse};
+use crate::roles::summary::NodesSummary;
+use crate::secrets::Reader;
 use crate::store::{Follower, Name, Store, Update};
+use crate::summary::{Latest, Summarizer};
 use collisions::Collisions;
 use duplicates::Note;
 use index::{Affected, Index, Part};
@@ -32,12 +37,15 @@ use view::Shown;
 mod alive;
 mod collisions;
 mod duplicates;
+mod ending;
 mod index;
 mod judgement;
+mod members;
 mod place;
 mod secrets;
 mod seen_node;
 mod stream;
+mod summary;
 mod view;
 
 /// A node is down this long after its last heartbeat, unless `--session-lease-ms` says otherwise.
@@ -64,11 +72,16 @@ pub type SessionStream = Pin<Box<dyn Stream<Item = Result<SessionResponse, Statu
 /// The sessions of one replica.
 pub struct Sessions {
     store: Store,
+    secrets: Reader,
+    /// This replica.
+    replica: Name,
     lease: Duration,
     stop: CancellationToken,
     state: Mutex<State>,
     /// Wakes what dates the copy.
     date_wanted: Notify,
+    /// The key of digests of secrets.
+    secrets_key: RandomState,
     notes: mpsc::Sender<Note>,
     noted: tokio::sync::Mutex<mpsc::Receiver<Note>>,
 }
@@ -84,8 +97,14 @@ struct State {
 }
 
 impl Sessions {
-    /// No sessions yet. `lease` is that of a session; all end once `stop` is cancelled.
-    pub fn new(store: Store, lease: Duration, stop: CancellationToken) -> Self {
+    /// No sessions yet, of the replica with this name. `lease` is that of a session; all end once `stop` is cancelled.
+    pub fn new(
+        store: Store,
+        secrets: Reader,
+        replica: Name,
+        lease: Duration,
+        stop: CancellationToken,
+    ) -> Self {
         let (notes, noted) = mpsc::channel(MOST_NOTES);
         let state = State {
             index: Index::new(store.keys.clone()),
@@ -95,10 +114,13 @@ impl Sessions {
         };
         Self {
             store,
+            secrets,
+            replica,
             lease,
             stop,
             state: Mutex::new(state),
             date_wanted: Notify::new(),
+            secrets_key: RandomState::new(),
             notes,
             noted: tokio::sync::Mutex::new(noted),
         }
@@ -109,30 +131,41 @@ impl Sessions {
         2 * lease
     }
 
-    /// Follows what the sessions need. Never ends.
-    pub async fn follow(&self) {
+    /// Follows what the sessions need. `summaries` gets the nodes, for people. Never ends.
+    pub async fn follow(&self, summaries: &Latest<NodesSummary>) {
         let follower = |part: Part| Follower::new(&self.store.etcd, part.range(&self.store.keys));
         let [mut alive, mut records, mut volumes] = Part::ALL.map(follower);
         let dated_by = [alive.progress(), records.progress(), volumes.progress()];
         let following = async {
+            let mut summarizer = Summarizer::new(summaries);
             loop {
+                let is_complete = self.lock().index.is_complete();
                 let (part, update) = tokio::select! {
                     update = alive.next() => (Part::Alive, update),
                     update = records.next() => (Part::Records, update),
                     update = volumes.next() => (Part::Volumes, update),
+                    () = summarizer.due(), if is_complete => {
+                        summarizer.publish(|| summary::nodes(&self.lock().index));
+                        continue;
+                    }
                 };
                 self.take_in(part, update);
+                // Volumes are in no summary; the end of their first list makes the copy whole.
+                if part != Part::Volumes || !is_complete {
+                    summarizer.note_change();
+                }
             }
         };
         tokio::join!(following, self.keep_dated(&dated_by), self.write_notes());
     }
 
-    /// Serves the session of an authenticated caller. It begins with the first heartbeat.
-    pub fn open<S>(self: &Arc<Self>, caller: Caller, heartbeats: S) -> SessionStream
+    /// Serves the session of an authenticated caller, for as long as the certificate of its connection proves that. It begins with
+    /// the first heartbeat.
+    pub fn open<S>(self: &Arc<Self>, caller: Caller, proof: Proof, heartbeats: S) -> SessionStream
     where
         S: Stream<Item = Result<SessionRequest, Status>> + Unpin + Send + 'static,
     {
-        stream::serve(Arc::clone(self), caller, heartbeats).boxed()
+        stream::serve(Arc::clone(self), caller, proof, heartbeats).boxed()
     }
 
     fn take_in(&self, part: Part, update: Update) {

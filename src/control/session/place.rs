@@ -8,21 +8,23 @@ use super::Sessions;
 use crate::metrics::Reason;
 use crate::store::Name;
 
-/// A session that is open. Dropped, it is closed.
+/// A session, from the moment it begins. Dropped, it is closed.
 pub struct Place {
     sessions: Arc<Sessions>,
     node: Name,
     woken: Arc<Notify>,
+    /// Whether it is on record, and shown to its agent.
+    is_open: bool,
     reason: &'static str,
 }
 
 impl Place {
     pub(super) fn new(sessions: Arc<Sessions>, node: Name, woken: Arc<Notify>) -> Self {
-        sessions.store.etcd.metrics().sessions.inc();
         Self {
             sessions,
             node,
             woken,
+            is_open: false,
             // Unless another reason is given: the agent ended it, or its connection did.
             reason: "closed",
         }
@@ -31,6 +33,13 @@ impl Place {
     /// Resolves once something changed that concerns the node.
     pub async fn woken(&self) {
         self.woken.notified().await;
+    }
+
+    /// From now on it counts as one that the replica serves: before, the agent knows of none.
+    pub fn opens(&mut self) {
+        if !std::mem::replace(&mut self.is_open, true) {
+            self.sessions.store.etcd.metrics().sessions.inc();
+        }
     }
 
     /// Why it ends, as a label of the metric.
@@ -43,7 +52,9 @@ impl Drop for Place {
     fn drop(&mut self) {
         self.sessions.leave(&self.node, &self.woken);
         let metrics = self.sessions.store.etcd.metrics();
-        metrics.sessions.dec();
+        if self.is_open {
+            metrics.sessions.dec();
+        }
         let reason = self.reason;
         metrics.sessions_ended.get_or_create(&Reason { reason }).inc();
     }

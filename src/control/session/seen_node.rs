@@ -2,11 +2,8 @@
 
 use crate::proto::{Node, NodeSpec, Role};
 use crate::store::Name;
-use crate::store::object::node::is_accepted;
+use crate::store::object::node::{DUPLICATE_AGENT, is_accepted};
 use crate::store::object::{condition, decode};
-
-/// The condition of a node whose sessions end one another.
-pub const DUPLICATE_AGENT: &str = "DuplicateAgent";
 
 /// A node that could be read.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,20 +6,23 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::{self, Stream, StreamExt as _};
-use jiff::Timestamp;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::Status;
-use tracing::debug;
+use tracing::{debug, warn};
 
+use super::ending::Ending;
 use super::judgement::{Facts, OLDEST, Verdict};
 use super::place::Place;
+use super::secrets::Lacks;
 use super::{Sessions, alive, secrets};
 use crate::clock;
 use crate::control::caller::Caller;
+use crate::control::proof::Proof;
 use crate::control::refusal;
 use crate::etcd::{Class, Error, LeaseId};
 use crate::proto::{Role, SessionRequest, SessionResponse};
 use crate::retry::{sleep_until, spread};
+use crate::secrets::few;
 
 /// How long the first heartbeat may take.
 const FIRST: Duration = Duration::from_secs(10);
@@ -29,6 +32,10 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// After this long a secret that was missing is looked for again: no session follows secrets, whose values would come along.
 const SECRETS_AGAIN: Duration = Duration::from_secs(5);
+
+/// After this long, and up to a half more, secrets that were sent are read again: an operator replaces a wrong one, or one whose time
+/// is over. A thousand nodes with one secret each cost etcd 40 reads a second.
+const SECRETS_ANOTHER: Duration = Duration::from_secs(20);
 
 /// Heartbeats in a lease, of which one alone has to arrive.
 const HEARTBEATS: u32 = 3;
@@ -43,6 +50,7 @@ const LEAST_PART: u32 = 10;
 pub fn serve<S>(
     sessions: Arc<Sessions>,
     caller: Caller,
+    proof: Proof,
     heartbeats: S,
 ) -> impl Stream<Item = Result<SessionResponse, Status>> + Send
 where
@@ -51,6 +59,7 @@ where
     let session = Session {
         sessions,
         caller,
+        proof,
         heartbeats,
         open: None,
         has_ended: false,
@@ -64,6 +73,8 @@ where
 struct Session<S> {
     sessions: Arc<Sessions>,
     caller: Caller,
+    /// The certificate of its connection: the session ends with it.
+    proof: Proof,
     heartbeats: S,
     /// `None` before the first heartbeat.
     open: Option<Open>,
@@ -82,32 +93,47 @@ struct Open {
     /// When the last renewal of the lease began, and that renewal.
     renewed: Instant,
     renewing: Option<BoxFuture<'static, Result<(), Error>>>,
-    /// The digest of the last view that was sent, and which publications lacked a secret in it.
-    sent: Option<(u64, Vec<usize>)>,
-    /// When missing secrets are looked for again.
+    sent: Option<Sent>,
+    /// When secrets are read again.
     secrets_at: Option<Instant>,
 }
 
-/// Why a session ends.
-enum Ending {
-    Verdict(Verdict),
-    /// The copy of etcd by which it is judged is too old.
-    Stale,
-    /// The certificate of the connection has ended.
-    Certificate,
-    /// The replica stops. The node stays ready for as long as its lease lasts.
-    Stopped,
-    /// It has lasted long enough.
-    Aged,
-    /// The agent ended it, or its connection did.
-    Closed,
-    /// It could not begin.
-    Refused(Status),
+impl Open {
+    fn now(facts: Facts, place: Place, lease: LeaseId, ttl: Duration) -> Self {
+        let now = Instant::now();
+        Self {
+            facts,
+            place,
+            lease,
+            ttl,
+            since: now,
+            until: now + OLDEST_SESSION - spread(OLDEST_SESSION / 4),
+            heard: now,
+            renewed: now,
+            renewing: None,
+            sent: None,
+            secrets_at: None,
+        }
+    }
 }
 
-impl From<Verdict> for Ending {
-    fn from(verdict: Verdict) -> Self {
-        Self::Verdict(verdict)
+/// The last view that was sent.
+struct Sent {
+    /// Its digest, without secrets.
+    view: u64,
+    /// Which publications lacked a secret in it.
+    lacks: Vec<usize>,
+    /// Why secrets could not be read for it.
+    unread: Vec<String>,
+    /// The digest of the secrets.
+    secrets: u64,
+}
+
+impl Sent {
+    /// Whether it is as good as the same view with these secrets. A secret that cannot be read any more is not taken from the node.
+    fn serves(&self, secrets: u64, lacks: &[usize]) -> bool {
+        let is_same = self.secrets == secrets && self.lacks == lacks;
+        is_same || self.lacks.len() < lacks.len()
     }
 }
 
@@ -148,12 +174,13 @@ where
         let Self {
             sessions,
             caller,
+            proof,
             heartbeats,
             ..
         } = self;
         let beginning = async {
             match timeout(FIRST, heartbeats.next()).await {
-                Ok(Some(Ok(SessionRequest {}))) => {}
+                Ok(Some(Ok(SessionRequest {}))) => drop(proof.judge()?),
                 Ok(Some(Err(_)) | None) => return Err(Ending::Closed),
                 Err(_) => {
                     let why = format!("a session begins with a heartbeat, and none came within {FIRST:?}");
@@ -174,7 +201,14 @@ where
                 return Err(Ending::Refused(refusal::exhausted(why)));
             };
             let begun = clock::now();
-            let taken = alive::take(&sessions.store, caller, sessions.lease).await;
+            let taken = alive::take(
+                &sessions.store,
+                caller,
+                proof.authority(),
+                &sessions.replica,
+                sessions.lease,
+            )
+            .await;
             Ok((place, begun, taken.map_err(Ending::Refused)?))
         };
         let (mut place, begun, taken) = tokio::select! {
@@ -206,20 +240,8 @@ where
             "node {}: session {} begins on lease {}",
             facts.name, facts.id, taken.lease
         );
-        let now = Instant::now();
-        Ok(Open {
-            facts,
-            place,
-            lease: taken.lease,
-            ttl: taken.ttl,
-            since: now,
-            until: now + OLDEST_SESSION - spread(OLDEST_SESSION / 4),
-            heard: now,
-            renewed: now,
-            renewing: None,
-            sent: None,
-            secrets_at: None,
-        })
+        place.opens();
+        Ok(Open::now(facts, place, taken.lease, taken.ttl))
     }
 
     /// Judges the session, and returns what there is to send.
@@ -227,9 +249,7 @@ where
         let Some(open) = &mut self.open else {
             return Ok(None);
         };
-        if Timestamp::now() >= self.caller.valid_until() {
-            return Err(Ending::Certificate);
-        }
+        self.proof.judge()?;
         let now = Instant::now();
         let is_due = open.secrets_at.is_some_and(|at| at <= now);
         if is_due {
@@ -239,7 +259,7 @@ where
             return Ok(None);
         };
         let digest = shown.digest();
-        let sent = open.sent.as_ref().filter(|(sent, _)| *sent == digest);
+        let sent = open.sent.as_ref().filter(|sent| sent.view == digest);
         if sent.is_some() && !is_due {
             return Ok(None);
         }
@@ -249,17 +269,37 @@ where
         }
         let (mut view, store) = (shown.view, &self.sessions.store);
         let has_secrets = !shown.secrets.is_empty();
-        let lacks = secrets::fill(store, &mut view, shown.secrets).await;
-        open.secrets_at = (!lacks.is_empty()).then(|| now + SECRETS_AGAIN);
-        if sent.is_some_and(|(_, lacked)| *lacked == lacks) {
+        let Lacks {
+            publications: lacks,
+            why: unread,
+        } = secrets::fill(&self.sessions.secrets, store, &mut view, shown.secrets).await;
+        let read_again = match (has_secrets, lacks.is_empty()) {
+            (false, _) => None,
+            (true, false) => Some(SECRETS_AGAIN),
+            (true, true) => Some(SECRETS_ANOTHER + spread(SECRETS_ANOTHER / 2)),
+        };
+        open.secrets_at = read_again.map(|after| now + after);
+        let secrets = secrets::digest(&self.sessions.secrets_key, &view);
+        if sent.is_some_and(|sent| sent.serves(secrets, &lacks)) {
             return Ok(None);
+        }
+        let is_said = open.sent.as_ref().is_some_and(|sent| sent.unread == unread);
+        if !unread.is_empty() && !is_said {
+            // No condition says so: the leader may have the key that this replica lacks.
+            warn!("node {} waits for volumes: {}", open.facts.name, few(&unread));
         }
         if has_secrets {
             // They are not shown by any copy, however young.
             let again = self.caller.clone().again(store).await;
             again.map_err(Ending::Refused)?;
+            self.proof.judge()?;
         }
-        open.sent = Some((digest, lacks));
+        open.sent = Some(Sent {
+            view: digest,
+            lacks,
+            unread,
+            secrets,
+        });
         Ok(Some(SessionResponse {
             session_id: open.facts.id.clone(),
             lease: duration(open.ttl),
@@ -276,16 +316,17 @@ where
         tokio::select! {
             biased;
             () = self.sessions.stop.cancelled() => Err(Ending::Stopped),
+            () = self.proof.may_have_changed(self.caller.valid_until()) => Ok(true),
             () = open.place.woken() => Ok(true),
             renewed = ended(&mut open.renewing) => {
                 open.renewing = None;
                 open.on_renewed(renewed).map(|()| false)
             }
             heartbeat = self.heartbeats.next() => match heartbeat {
-                Some(Ok(SessionRequest {})) if Timestamp::now() >= self.caller.valid_until() => {
-                    Err(Ending::Certificate)
+                Some(Ok(SessionRequest {})) => {
+                    self.proof.judge()?;
+                    open.on_heartbeat(&self.sessions).map(|()| false)
                 }
-                Some(Ok(SessionRequest {})) => open.on_heartbeat(&self.sessions).map(|()| false),
                 Some(Err(_)) | None => Err(Ending::Closed),
             },
             () = sleep_until(open.secrets_at) => Ok(true),
@@ -296,24 +337,7 @@ where
     /// Records why the session ends. Returns what its agent gets to know of it.
     fn end(&mut self, ending: Ending) -> Option<Status> {
         let name = self.caller.name();
-        let (reason, status) = match ending {
-            Ending::Refused(status) => ("refused", status),
-            Ending::Closed => return None,
-            Ending::Verdict(verdict) => self.of_verdict(verdict),
-            Ending::Stale => {
-                let why = format!("this replica has not seen for {OLDEST:?} what is in etcd");
-                ("stale", Status::unavailable(why))
-            }
-            Ending::Certificate => {
-                let why = "the certificate of the connection has ended";
-                ("certificate", refusal::denied(why))
-            }
-            Ending::Aged => {
-                let why = "the session is old enough: begin another one, with any replica";
-                ("aged", Status::unavailable(why))
-            }
-            Ending::Stopped => ("stopped", Status::unavailable("this replica stops")),
-        };
+        let (reason, status) = ending.answer(name, self.caller.uid())?;
         if let Some(open) = &mut self.open {
             open.place.ends_for(reason);
             debug!(
@@ -327,29 +351,6 @@ where
             }
         }
         Some(status)
-    }
-
-    fn of_verdict(&self, verdict: Verdict) -> (&'static str, Status) {
-        let (name, uid) = (self.caller.name(), self.caller.uid());
-        match verdict {
-            Verdict::Removed => ("removed", refusal::removed(uid)),
-            Verdict::Gone => ("gone", refusal::gone(uid)),
-            Verdict::Unreadable => ("unreadable", refusal::unreadable(format_args!("node {name}"))),
-            Verdict::NotAccepted => ("pending", refusal::not_accepted()),
-            Verdict::RoleChanged => {
-                let why = format!("the observed role of node {name} has changed");
-                ("role", Status::aborted(why))
-            }
-            Verdict::Superseded => {
-                let why = format!("another session of node {name} has begun");
-                ("superseded", Status::aborted(why))
-            }
-            Verdict::Lapsed => {
-                let why =
-                    format!("the lease of the session of node {name} has ended: no heartbeat renewed it");
-                ("lapsed", Status::unavailable(why))
-            }
-        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::proto::{
 };
 use crate::store::Name;
 use crate::store::object::publication::{node_uid, state};
-use crate::store::object::volume::{driver, made_at};
+use crate::store::object::volume::{driver, is_for_node, made_at};
 use crate::store::object::{Object, decode};
 
 /// A view, as yet without secrets.
@@ -47,6 +47,8 @@ pub fn view<'a>(
             certificate: certificate.into(),
             availability: node.spec.availability,
             publications: Vec::new(),
+            member: None,
+            revocation: None,
         },
         secrets: Vec::new(),
     };
@@ -127,7 +129,7 @@ fn of_publication(
     }
 }
 
-/// Adds what the calls for the volume need. Returns the secrets that it names.
+/// Adds what the calls for the volume need. Returns the secrets that it names for them.
 fn describe(shown: &mut NodePublication, status: PublicationStatus, volume: Volume) -> Vec<VolumeSecret> {
     shown.plugin = driver(&volume).to_owned();
     shown.exact_access_mode = made_at(&volume).is_some_and(|backend| backend.exact_access_mode);
@@ -137,7 +139,9 @@ fn describe(shown: &mut NodePublication, status: PublicationStatus, volume: Volu
     shown.volume_context = of_volume.context;
     shown.publish_context = status.publish_context;
     shown.access_mode = spec.access_mode;
-    spec.secrets
+    let mut secrets = spec.secrets;
+    secrets.retain(is_for_node);
+    secrets
 }
 
 /// The capacity, and up to which the node has expanded what is on the volume: the same where it need not.

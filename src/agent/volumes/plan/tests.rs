@@ -1,3 +1,5 @@
+mod guards;
+
 use super::*;
 use crate::proto::AccessMode;
 use crate::proto::access_mode::Sharing;
@@ -8,6 +10,8 @@ struct World {
     plugin: Result<Ready, Wait>,
     seen: Option<Seen>,
     done: Done,
+    is_current: bool,
+    was_confirmed: Option<Instant>,
     now: Instant,
 }
 
@@ -36,6 +40,8 @@ impl World {
                 asked_to_stage: false,
             }),
             done: Done::default(),
+            is_current: true,
+            was_confirmed: None,
             now: Instant::now(),
         }
     }
@@ -50,6 +56,8 @@ impl World {
             plugin: self.plugin.as_ref().copied(),
             seen: self.seen.as_ref(),
             done: &self.done,
+            is_current: self.is_current,
+            was_confirmed: self.was_confirmed,
         };
         plan(&observed, self.now)
     }
@@ -60,15 +68,24 @@ impl World {
                 assert!(!because.is_empty());
                 Some(step)
             }
-            Decision::Wait(_) | Decision::Settled => None,
+            Decision::Wait(_) | Decision::Rest(_) | Decision::Settled => None,
         }
     }
 
     fn waits_for(&self) -> Option<&'static str> {
         match self.plan() {
             Decision::Wait(wait) => Some(wait.reason),
-            Decision::Do(..) | Decision::Settled => None,
+            Decision::Do(..) | Decision::Rest(_) | Decision::Settled => None,
         }
+    }
+
+    /// Rests, where the plan says so. Returns why.
+    fn rest(&mut self) -> Option<&'static str> {
+        let Decision::Rest(why) = self.plan() else {
+            return None;
+        };
+        self.done.has_rested = true;
+        Some(why.reason)
     }
 
     /// Does the step as an obedient plugin does, with mounts.
@@ -86,7 +103,7 @@ impl World {
             }
             Step::Publish => {
                 seen.target = At::Mounted;
-                (done.published, done.was_mounted) = (Some(session), true);
+                (done.published, done.was_mounted, done.has_rested) = (Some(session), true, false);
             }
             Step::Link => seen.link = Link::Ours,
             Step::Expand { bytes } => done.expanded = bytes,
@@ -101,7 +118,7 @@ impl World {
                 seen.staging = At::Nothing;
                 done.unstaged = true;
             }
-            Step::ConfirmUnpublished => done.confirmed = Some(now),
+            Step::ConfirmUnpublished => self.was_confirmed = Some(now),
         }
     }
 
@@ -194,6 +211,7 @@ fn the_calls_are_repeated_for_another_process_of_the_agent_and_of_the_plugin() {
 fn a_mount_that_is_gone_is_made_again() {
     let mut world = published();
     world.seen().target = At::Nothing;
+    assert_eq!(world.rest(), Some("MountGone"));
     assert_eq!(world.run(), [Step::Stage, Step::Publish]);
     // As after a reboot.
     world.forget();
@@ -396,6 +414,7 @@ fn every_order_of_instructions_ends_with_what_the_last_one_says() {
             };
             if world.publication.instruction() != instruction {
                 world.forget();
+                world.now += CONFIRMED_FOR;
             }
             world.publication.set_instruction(instruction);
             // An instruction may be replaced under way.
@@ -416,6 +435,7 @@ fn every_order_of_instructions_ends_with_what_the_last_one_says() {
             (expected, expected),
             "{bits:b}"
         );
-        assert_eq!(world.done.confirmed.is_some(), !is_published, "{bits:b}");
+        let is_confirmed = world.was_confirmed == Some(world.now);
+        assert_eq!(is_confirmed, !is_published, "{bits:b}");
     }
 }

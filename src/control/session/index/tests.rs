@@ -2,9 +2,10 @@ use super::*;
 use crate::etcd::Event;
 use crate::proto::volume_spec::Driver;
 use crate::proto::{
-    AccessMode, Condition, Metadata, Node, NodeSpec, NodeStatus, Publication, PublicationSpec,
-    PublicationStatus, Role, Volume, VolumeSpec, VolumeStatus, access_mode, publication_status,
+    AccessMode, Condition, Join, Member, Metadata, Node, NodeSpec, NodeStatus, Publication, PublicationSpec,
+    PublicationStatus, RevocationList, Volume, VolumeSpec, VolumeStatus, access_mode, publication_status,
 };
+use crate::store::keys::Joiner;
 
 pub fn keys() -> Keys {
     Keys::new("/quorate".parse().unwrap())
@@ -15,13 +16,7 @@ pub fn name(text: &str) -> Name {
 }
 
 pub fn kv(key: Vec<u8>, value: Vec<u8>, revision: i64) -> KeyValue {
-    KeyValue {
-        key,
-        value,
-        create_revision: Revision(1),
-        mod_revision: Revision(revision),
-        lease: None,
-    }
+    KeyValue::written_at(key, value, revision)
 }
 
 fn metadata(name: &str, uid: &str) -> Option<Metadata> {
@@ -44,6 +39,7 @@ pub fn session(node: &str, id: &str, revision: i64) -> KeyValue {
     let session = NodeSession {
         node_uid: "u1".to_owned(),
         session_id: id.to_owned(),
+        ..NodeSession::default()
     };
     kv(keys().alive(&name(node)), session.encode_to_vec(), revision)
 }
@@ -208,8 +204,8 @@ fn a_change_concerns_the_nodes_that_are_shown_it() {
         ["n2"]
     );
     // A kind that lies between, and a key that no object can have.
-    let join = kv(keys().join(&name("n1")), Vec::new(), 31);
-    assert_eq!(change(&mut index, Part::Records, put(join)), [""; 0]);
+    let token = kv(keys().join_token(&Joiner::Worker), Vec::new(), 31);
+    assert_eq!(change(&mut index, Part::Records, put(token)), [""; 0]);
     let odd = kv(b"/quorate/alive/N 1".to_vec(), Vec::new(), 32);
     assert_eq!(change(&mut index, Part::Alive, put(odd)), [""; 0]);
 }
@@ -254,7 +250,7 @@ fn an_unreadable_node_is_no_missing_one_and_an_unreadable_session_is_another_one
 fn the_condition_of_several_agents_is_seen() {
     let mut stored = Node::decode(&*node("n1", "u1", Role::Worker, 2).value).unwrap();
     let condition = Condition {
-        r#type: super::super::seen_node::DUPLICATE_AGENT.to_owned(),
+        r#type: crate::store::object::node::DUPLICATE_AGENT.to_owned(),
         ..Condition::default()
     };
     let is_duplicate = |index: &Index| index.node(&name("n1")).unwrap().unwrap().is_duplicate;
@@ -264,4 +260,68 @@ fn the_condition_of_several_agents_is_seen() {
     let marked = kv(keys().node(&name("n1")), stored.encode_to_vec(), 21);
     assert_eq!(change(&mut index, Part::Records, Event::Put(marked)), ["n1"]);
     assert!(is_duplicate(&index));
+}
+
+fn written(key: Vec<u8>, value: Vec<u8>, revision: i64) -> Event {
+    Event::Put(kv(key, value, revision))
+}
+
+#[test]
+fn the_list_of_revoked_certificates_concerns_managers_and_is_shown_to_them_alone() {
+    let records = vec![
+        node("n1", "u1", Role::Manager, 2),
+        node("n2", "u2", Role::Worker, 2),
+    ];
+    let mut index = listed(Vec::new(), records);
+    let list = RevocationList {
+        number: 4,
+        ..RevocationList::default()
+    };
+    let concerned = change(
+        &mut index,
+        Part::Records,
+        written(keys().revocation_list(), list.encode_to_vec(), 30),
+    );
+    assert_eq!(concerned, ["n1"]);
+    let revocation = |index: &Index, node: &str, uid: &str| {
+        let shown = index.view(&name(node), uid).unwrap();
+        shown.view.revocation.map(|list| list.number)
+    };
+    assert_eq!(revocation(&index, "n1", "u1"), Some(4));
+    assert_eq!(revocation(&index, "n2", "u2"), None);
+    let concerned = change(&mut index, Part::Records, deletion(keys().revocation_list(), 31));
+    assert_eq!(concerned, ["n1"]);
+    assert_eq!(revocation(&index, "n1", "u1"), Some(0));
+}
+
+#[test]
+fn a_member_concerns_its_node_and_what_a_later_list_does_not_show_of_it_is_gone() {
+    let mut index = listed(Vec::new(), vec![node("n1", "u1", Role::Manager, 2)]);
+    let member = Member {
+        node: "n1".to_owned(),
+        node_uid: "u1".to_owned(),
+        ..Member::default()
+    };
+    let certificate = NodeCertificate {
+        node: "n1".to_owned(),
+        ..NodeCertificate::default()
+    };
+    let all = [
+        (keys().member(MemberId(7)), member.encode_to_vec()),
+        (keys().etcd_certificate("u1"), certificate.encode_to_vec()),
+        (keys().join(&name("n1")), Join::default().encode_to_vec()),
+    ];
+    for (key, value) in all {
+        let concerned = change(&mut index, Part::Records, written(key, value, 30));
+        assert_eq!(concerned, ["n1"]);
+    }
+    let member = |index: &Index| index.view(&name("n1"), "u1").unwrap().view.member;
+    assert_eq!(member(&index).unwrap().member_id, 7);
+    list(
+        &mut index,
+        Part::Records,
+        vec![node("n1", "u1", Role::Manager, 2)],
+        40,
+    );
+    assert!(member(&index).is_none());
 }

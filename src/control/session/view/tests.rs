@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::proto::volume_secret::Call;
 use crate::proto::volume_spec::Driver;
 use crate::proto::{
     AccessMode, Backend, Metadata, NodeSpec, PublicationSpec, Role, VolumeSpec, access_mode, node_spec,
@@ -50,6 +51,7 @@ fn volume() -> Volume {
             secrets: vec![VolumeSecret {
                 key: "token".to_owned(),
                 secret: "backend".to_owned(),
+                calls: Vec::new(),
             }],
             ..VolumeSpec::default()
         }),
@@ -115,9 +117,9 @@ fn a_node_sees_its_roles_and_what_its_calls_for_a_volume_need() {
         access_mode: volume().spec.unwrap().access_mode,
         exact_access_mode: true,
         read_only: true,
-        secrets: BTreeMap::new(),
         capacity_bytes: 7,
         expanded_bytes: 7,
+        ..NodePublication::default()
     };
     assert!(view.publications == [expected]);
     assert_eq!(shown.secrets, [(0, volume().spec.unwrap().secrets)]);
@@ -135,6 +137,37 @@ fn a_state_says_what_the_node_does_and_secrets_come_with_a_published_volume_alon
         assert_eq!(instruction(&shown), expected, "{state:?}");
         assert_eq!(shown.secrets.len(), secrets, "{state:?}");
     }
+}
+
+#[test]
+fn a_secret_for_calls_of_the_leader_alone_never_leaves_for_a_node() {
+    let entry = |key: &str, calls: &[Call]| VolumeSecret {
+        key: key.to_owned(),
+        secret: "backend".to_owned(),
+        calls: calls.iter().map(|call| i32::from(*call)).collect(),
+    };
+    let mut volume = volume();
+    volume.spec.as_mut().unwrap().secrets = vec![
+        entry("all", &[]),
+        entry(
+            "admin",
+            &[
+                Call::Create,
+                Call::Delete,
+                Call::Publish,
+                Call::Unpublish,
+                Call::Expand,
+            ],
+        ),
+        entry("stage", &[Call::Create, Call::NodeStage]),
+    ];
+    let shown = seen(&publication(State::Published), Some(&volume));
+    let keys: Vec<&str> = shown.secrets[0]
+        .1
+        .iter()
+        .map(|entry| entry.key.as_str())
+        .collect();
+    assert_eq!(keys, ["all", "stage"]);
 }
 
 /// INV-12.

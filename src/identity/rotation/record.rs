@@ -1,0 +1,301 @@
+//! What is on record of a rotation. Pure.
+
+use jiff::Timestamp;
+
+use crate::etcd::{KeyValue, Revision};
+use crate::identity::authority::{AuthorityDigest, AuthorityKind};
+use crate::proto;
+use crate::proto::rotation::Phase as StoredPhase;
+use crate::store::object::{message, time};
+
+/// The digests of both authorities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Roots {
+    /// That of the node authority.
+    pub node: AuthorityDigest,
+    /// That of the etcd authority.
+    pub etcd: AuthorityDigest,
+}
+
+impl Roots {
+    /// One of them.
+    pub fn of(&self, kind: AuthorityKind) -> AuthorityDigest {
+        match kind {
+            AuthorityKind::Node => self.node,
+            AuthorityKind::Etcd => self.etcd,
+        }
+    }
+
+    /// As they are stored.
+    pub fn to_proto(self) -> proto::Roots {
+        proto::Roots {
+            node_sha256: self.node.0.to_vec(),
+            etcd_sha256: self.etcd.0.to_vec(),
+        }
+    }
+
+    /// Reads them; `None` if one is missing or no digest.
+    pub fn from_proto(stored: Option<&proto::Roots>) -> Option<Self> {
+        let stored = stored?;
+        Some(Self {
+            node: digest(&stored.node_sha256)?,
+            etcd: digest(&stored.etcd_sha256)?,
+        })
+    }
+}
+
+/// The digest of an authority as it is stored; `None` for what is none.
+pub fn digest(stored: &[u8]) -> Option<AuthorityDigest> {
+    stored.try_into().ok().map(AuthorityDigest)
+}
+
+/// How far a rotation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Every replica comes to trust both.
+    Trust,
+    /// The new ones sign, and every certificate is replaced.
+    Reissue,
+    /// The former ones are dropped.
+    Drop,
+    /// It is over.
+    Done,
+}
+
+impl Phase {
+    /// As it is stored.
+    pub fn to_proto(self) -> StoredPhase {
+        match self {
+            Self::Trust => StoredPhase::Trust,
+            Self::Reissue => StoredPhase::Reissue,
+            Self::Drop => StoredPhase::Drop,
+            Self::Done => StoredPhase::Done,
+        }
+    }
+
+    /// Reads it; `None` for one that this release does not know.
+    pub fn from_proto(stored: StoredPhase) -> Option<Self> {
+        match stored {
+            StoredPhase::Trust => Some(Self::Trust),
+            StoredPhase::Reissue => Some(Self::Reissue),
+            StoredPhase::Drop => Some(Self::Drop),
+            StoredPhase::Done => Some(Self::Done),
+            StoredPhase::Unspecified => None,
+        }
+    }
+
+    /// Its name: `trust`, `reissue`, `drop`, `done`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Trust => "trust",
+            Self::Reissue => "reissue",
+            Self::Drop => "drop",
+            Self::Done => "done",
+        }
+    }
+
+    /// The one after it; the last one has none.
+    pub fn next(self) -> Option<Self> {
+        match self {
+            Self::Trust => Some(Self::Reissue),
+            Self::Reissue => Some(Self::Drop),
+            Self::Drop => Some(Self::Done),
+            Self::Done => None,
+        }
+    }
+}
+
+/// A rotation that can be read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rotation {
+    /// How far it is.
+    pub phase: Phase,
+    /// The authorities that it drops.
+    pub before: Roots,
+    /// Those that take their place.
+    pub after: Roots,
+    /// As it is stored.
+    pub value: proto::Rotation,
+}
+
+impl Rotation {
+    /// One that begins now.
+    pub fn begun(before: Roots, after: Roots, last_restart: u64, now: Timestamp) -> Self {
+        let value = proto::Rotation {
+            phase: StoredPhase::Trust.into(),
+            before: Some(before.to_proto()),
+            after: Some(after.to_proto()),
+            begun: Some(time::to_proto(now)),
+            since: Some(time::to_proto(now)),
+            last_restart,
+            ..proto::Rotation::default()
+        };
+        Self {
+            phase: Phase::Trust,
+            before,
+            after,
+            value,
+        }
+    }
+
+    /// The same rotation in this phase, since now.
+    pub fn moved_to(&self, phase: Phase, now: Timestamp) -> Self {
+        let value = proto::Rotation {
+            phase: phase.to_proto().into(),
+            since: Some(time::to_proto(now)),
+            waits: Vec::new(),
+            held_up: 0,
+            restart: None,
+            ..self.value.clone()
+        };
+        Self {
+            phase,
+            value,
+            ..self.clone()
+        }
+    }
+
+    /// Reads what is stored; `None` if it cannot be read, or only a later release can.
+    pub fn read(stored: &[u8]) -> Option<Self> {
+        let value: proto::Rotation = message("Rotation", stored).ok()?;
+        let phase = StoredPhase::try_from(value.phase).ok()?;
+        Some(Self {
+            phase: Phase::from_proto(phase)?,
+            before: Roots::from_proto(value.before.as_ref())?,
+            after: Roots::from_proto(value.after.as_ref())?,
+            value,
+        })
+    }
+
+    /// The authority that signs certificates of nodes and of etcd.
+    pub fn signs(&self, kind: AuthorityKind) -> AuthorityDigest {
+        match self.phase {
+            Phase::Trust => self.before.of(kind),
+            Phase::Reissue | Phase::Drop | Phase::Done => self.after.of(kind),
+        }
+    }
+
+    /// Whether the former authorities still count.
+    pub fn trusts_both(&self) -> bool {
+        match self.phase {
+            Phase::Trust | Phase::Reissue => true,
+            Phase::Drop | Phase::Done => false,
+        }
+    }
+}
+
+/// What is stored of a rotation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum OnRecord {
+    /// There never was one.
+    #[default]
+    Absent,
+    /// It cannot be read.
+    Unreadable(Revision),
+    /// It can.
+    Is(Box<Rotation>, Revision),
+}
+
+impl OnRecord {
+    /// Reads a stored record.
+    pub fn of(kv: &KeyValue) -> Self {
+        match Rotation::read(&kv.value) {
+            Some(rotation) => Self::Is(Box::new(rotation), kv.mod_revision),
+            None => Self::Unreadable(kv.mod_revision),
+        }
+    }
+
+    /// The rotation, if it can be read.
+    pub fn rotation(&self) -> Option<&Rotation> {
+        match self {
+            Self::Is(rotation, _) => Some(rotation),
+            Self::Absent | Self::Unreadable(_) => None,
+        }
+    }
+
+    /// When it was last written.
+    pub fn revision(&self) -> Revision {
+        match self {
+            Self::Absent => Revision::ABSENT,
+            Self::Unreadable(revision) | Self::Is(_, revision) => *revision,
+        }
+    }
+}
+
+/// What an operator asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The authorities that take the place of the present ones.
+    pub roots: Roots,
+    /// The former ones may be dropped.
+    pub drop_old: bool,
+}
+
+impl Asked {
+    /// Reads a stored request; `None` if it cannot be read.
+    pub fn read(stored: &[u8]) -> Option<Self> {
+        let value: proto::RotationRequest = message("RotationRequest", stored).ok()?;
+        Some(Self {
+            roots: Roots::from_proto(value.roots.as_ref())?,
+            drop_old: value.drop_old,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+
+    const BEFORE: Roots = Roots {
+        node: AuthorityDigest([1; 32]),
+        etcd: AuthorityDigest([2; 32]),
+    };
+
+    const AFTER: Roots = Roots {
+        node: AuthorityDigest([3; 32]),
+        etcd: AuthorityDigest([4; 32]),
+    };
+
+    fn now() -> Timestamp {
+        "2026-03-01T12:00:00Z".parse().unwrap()
+    }
+
+    #[test]
+    fn a_rotation_reads_back_and_what_a_later_release_has_written_is_not_guessed() {
+        let begun = Rotation::begun(BEFORE, AFTER, 7, now());
+        assert_eq!(Rotation::read(&begun.value.encode_to_vec()), Some(begun.clone()));
+        let moved = begun.moved_to(Phase::Reissue, now());
+        let read = Rotation::read(&moved.value.encode_to_vec()).unwrap();
+        assert_eq!((read.phase, read.value.last_restart), (Phase::Reissue, 7));
+        let mut later = begun.value.clone();
+        later.phase = 99;
+        assert_eq!(Rotation::read(&later.encode_to_vec()), None);
+        later = begun.value.clone();
+        later.after = None;
+        assert_eq!(Rotation::read(&later.encode_to_vec()), None);
+        assert_eq!(Rotation::read(b"\xff"), None);
+    }
+
+    #[test]
+    fn the_former_authorities_sign_in_the_first_phase_alone_and_count_until_they_are_dropped() {
+        let mut rotation = Rotation::begun(BEFORE, AFTER, 0, now());
+        let mut seen = Vec::new();
+        loop {
+            let signs = AuthorityKind::ALL.map(|kind| rotation.signs(kind) == AFTER.of(kind));
+            seen.push((rotation.phase.word(), signs, rotation.trusts_both()));
+            let Some(next) = rotation.phase.next() else { break };
+            rotation = rotation.moved_to(next, now());
+        }
+        assert_eq!(
+            seen,
+            [
+                ("trust", [false, false], true),
+                ("reissue", [true, true], true),
+                ("drop", [true, true], false),
+                ("done", [true, true], false),
+            ]
+        );
+    }
+}
