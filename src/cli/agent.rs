@@ -1,7 +1,7 @@
 //! `quorate agent`: the agent of a node.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -9,16 +9,20 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::exit::{Exit, Failure};
-use super::run::{LogFormat, cancel_then_abort, own_name, pulse_check, start_log};
-use super::signals::{HANGUP, INTERRUPT, Signals, TERMINATE};
+use super::run::{Log, LogFormat, cancel_then_abort, own_name, pulse_check};
+use super::signals::{ENDING, Signals};
 use crate::agent::{
     self, AgentError, AgentStatus, CsiNodePlugin, ServerAddress, Settings, StateDirectory, StateError,
 };
 use crate::csi::Endpoint;
+use crate::failpoint;
 use crate::metrics::Metrics;
 use crate::release::Release;
 use crate::serve::{self, Probes, Report};
 use crate::store::Name;
+use etcd::EtcdOfNodeArgs;
+
+mod etcd;
 
 /// Arguments of `quorate agent`.
 #[derive(Args, Debug)]
@@ -26,13 +30,19 @@ use crate::store::Name;
 It joins with the token, unless its state directory holds a certificate. A server is known by the token, which names its authority, \
 and from then on by the state: neither names nor addresses of servers count.
 
-Removed from the cluster, it ends with exit code 4, and leaves its state. A node never comes back: to join as another one, start it \
-with an empty state directory.
+Removed from the cluster, it ends with exit code 4, and leaves its state and its mounts. A node never comes back: to join as another \
+one, start it with another --state-dir, or remove agent.json alone from this one. Unmount what is left below its directory volumes \
+first: a command that deletes the directory would delete what is on the volumes.
 
-It needs none of the flags for etcd.
+With --peer-url it keeps the etcd of the node: once the node is promoted it joins, starts etcd and watches it, and once the node is \
+demoted it stops etcd and sets its data aside. Etcd runs on when the agent ends; the next agent takes it over.
+
+It needs none of the flags with which commands reach etcd.
 
 Examples:
   quorate agent --server https://10.0.0.1:7443,https://10.0.0.2:7443 --join-token-file worker.token --state-dir /var/lib/quorate
+  quorate agent --server https://10.0.0.1:7443 --join-token-file worker.token --state-dir /var/lib/quorate \\
+    --peer-url https://10.0.0.4:2380 --etcd unit:quorate-etcd
 
 Exit codes: 0 stopped, 1 failed, 4 the node was removed, 64 usage.")]
 pub struct AgentArgs {
@@ -46,7 +56,7 @@ pub struct AgentArgs {
     )]
     server: Vec<ServerAddress>,
 
-    /// File that holds the join token; needed until the node has joined
+    /// File that holds the join token; needed until the first certificate has come, and again where one has ended
     #[arg(long, env = "QUORATE_JOIN_TOKEN_FILE", value_name = "FILE")]
     join_token_file: Option<PathBuf>,
 
@@ -61,6 +71,9 @@ pub struct AgentArgs {
     /// A CSI plugin that runs on this node, and where it listens; may be repeated
     #[arg(long, value_name = "NAME=unix:///…", value_parser = csi_node)]
     csi_node: Vec<CsiNodePlugin>,
+
+    #[command(flatten)]
+    etcd: EtcdOfNodeArgs,
 
     /// Address for health and metrics
     #[arg(
@@ -78,6 +91,10 @@ pub struct AgentArgs {
     /// Age at which each certificate is replaced, in milliseconds [default: at random between 50 and 80 % of its life]
     #[arg(long, hide = true)]
     renewed_at_ms: Option<u64>,
+
+    /// Abort the process at a named point, for fault runs
+    #[arg(long, hide = true, value_name = "POINT")]
+    crash_at: Option<String>,
 }
 
 /// A plugin of `--csi-node`.
@@ -111,13 +128,14 @@ impl AgentArgs {
             servers: self.server,
             token_file: self.join_token_file,
             plugins: self.csi_node,
+            etcd: self.etcd.settings()?,
             renewed_at: self.renewed_at_ms.map(Duration::from_millis),
             release: release.map_err(Failure::failed)?,
         })
     }
 }
 
-/// Runs an agent until SIGTERM, SIGINT or SIGHUP, or until its node is removed.
+/// Runs an agent until a signal asks it to end, or until its node is removed.
 ///
 /// # Errors
 /// A failure if it cannot start, or the node was removed.
@@ -126,10 +144,13 @@ pub async fn run(args: AgentArgs) -> Result<(), Failure> {
     agent::keep_memory_private()
         .map_err(|error| Failure::failed(format_args!("cannot keep the memory private: {error}")))?;
     let (listen, log_format, state_dir) = (args.listen, args.log_format, args.state_dir.clone());
+    if let Some(point) = &args.crash_at {
+        failpoint::arm_crash(point);
+    }
     let settings = args.settings()?;
     let directory = StateDirectory::open(&state_dir)?;
-    let signals = Signals::listen(&[TERMINATE, INTERRUPT, HANGUP])?;
-    start_log(log_format);
+    let signals = Signals::listen(&ENDING)?;
+    Log::start(log_format, None);
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
     let status = AgentStatus::default();
     let server = serve::start(listen, probes(&status), metrics.clone())
@@ -158,21 +179,43 @@ fn probes(status: &AgentStatus) -> Probes {
         }),
         ready: Box::new(move || ready.ready()),
         leader: None,
+        page: None,
     }
+}
+
+/// What to do where a node was removed, whose volumes are in this directory.
+fn after_removal(volumes: &Path, mounted: &Result<Vec<PathBuf>, String>) -> String {
+    let next = "its state is left as it is; a new node joins with another --state-dir, or once agent.json alone was removed";
+    let left = match mounted {
+        Ok(mounted) if mounted.is_empty() => return next.to_owned(),
+        Ok(mounted) => {
+            let lines = mounted.iter().map(|path| format!("    {}\n", path.display()));
+            format!("still mounted:\n{}", lines.collect::<String>())
+        }
+        Err(why) => format!("what is mounted below {} is unknown: {why}\n", volumes.display()),
+    };
+    format!("{left}  unmount that first: to delete its directory deletes what is on the volume\n  {next}")
 }
 
 impl From<AgentError> for Failure {
     fn from(error: AgentError) -> Self {
         match error {
             AgentError::State(error) => error.into(),
-            AgentError::Removed { .. } => Self::new(Exit::Refused, error).hint(
-                "its state and its data are left as they are; a new node joins with an empty --state-dir",
-            ),
+            AgentError::Removed {
+                ref volumes,
+                ref mounted,
+                ..
+            } => {
+                let hint = after_removal(volumes, mounted);
+                Self::new(Exit::Refused, error).hint(hint)
+            }
             AgentError::OtherName { .. } => {
                 Self::usage(error).hint("give that --name, or another --state-dir")
             }
             AgentError::NoToken(_) => Self::usage(error).hint("give --join-token-file FILE"),
-            AgentError::Unusable { .. } | AgentError::Thread(_) => Self::failed(error),
+            AgentError::Unusable { .. } | AgentError::Thread(..) | AgentError::ThreadEnded(_) => {
+                Self::failed(error)
+            }
         }
     }
 }
@@ -196,6 +239,26 @@ impl From<StateError> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn after_a_removal_the_mounts_that_are_left_are_named_before_anything_is_deleted() {
+        let volumes = Path::new("/var/lib/quorate/volumes");
+        let nothing = after_removal(volumes, &Ok(Vec::new()));
+        assert!(!nothing.contains("mount"), "{nothing}");
+        assert!(nothing.contains("agent.json alone"), "{nothing}");
+        let left = ["/v/.mounts/a/staging", "/v/.mounts/a/b"].map(PathBuf::from);
+        assert_eq!(
+            after_removal(volumes, &Ok(left.to_vec())),
+            format!(
+                "still mounted:\n    /v/.mounts/a/staging\n    /v/.mounts/a/b\n  \
+                 unmount that first: to delete its directory deletes what is on the volume\n  {nothing}"
+            )
+        );
+        let unknown = after_removal(volumes, &Err("no table".to_owned()));
+        let said =
+            "what is mounted below /var/lib/quorate/volumes is unknown: no table\n  unmount that first";
+        assert!(unknown.starts_with(said), "{unknown}");
+    }
 
     #[test]
     fn a_plugin_is_a_name_and_a_socket_of_this_machine() {

@@ -34,6 +34,7 @@ valid. A request that is pending already leads to another certificate too, so th
 
 Examples:
   quorate certificate rotate n4
+  quorate certificate rotate n4 --etcd
 
 Exit codes: 0 done, 1 failed, 3 the node does not exist, or never requested a certificate, 4 the node or the \
 record of its certificate cannot be read.")]
@@ -41,6 +42,10 @@ struct RotateArgs {
     /// The node
     #[arg(value_name = "NODE")]
     node: Name,
+
+    /// Ask it to replace the certificate of its member of etcd instead
+    #[arg(long)]
+    etcd: bool,
 }
 
 /// Runs the command.
@@ -48,15 +53,19 @@ struct RotateArgs {
 /// # Errors
 /// 3 for a node that does not exist, or has no certificate; 4 for what cannot be read.
 pub async fn run(args: CertificateArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
-    let Command::Rotate(RotateArgs { node }) = args.command;
+    let Command::Rotate(args) = args.command;
     let store = connect(etcd).await?;
-    let said = commit::settle(&store, "requested", async || decide(&store, &node).await).await?;
-    print(&format!("node/{node} {said}\n")).map(drop)
+    let said = commit::settle(&store, "requested", async || decide(&store, &args).await).await?;
+    print(&format!("node/{} {said}\n", args.node)).map(drop)
 }
 
-async fn decide(store: &Store, name: &Name) -> Result<Decision<&'static str>, Failure> {
+async fn decide(store: &Store, args: &RotateArgs) -> Result<Decision<&'static str>, Failure> {
+    let name = &args.node;
     let node = read_node(store, name).await?;
-    let key = store.keys.certificate(node.object.uid());
+    let key = match args.etcd {
+        false => store.keys.certificate(node.object.uid()),
+        true => store.keys.etcd_certificate(node.object.uid()),
+    };
     let (stored, _) = store.etcd.get(&key).await?;
     let Some(stored) = stored else {
         return Err(Failure::not_found(format_args!(

@@ -7,7 +7,7 @@ use crate::etcd::{Error, StoreLost};
 
 /// The exit codes, as the end of `--help` lists them.
 pub const TABLE: &str = "Exit codes: 0 done, 1 failed, 2 timed out, 3 not found, 4 refused (the reason says by which rule), \
-                         5 conflict, 64 usage.";
+                         5 conflict, 6 warnings found, 7 faults found, 64 usage.";
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +24,10 @@ pub enum Exit {
     Refused = 4,
     /// Someone else changed the object meanwhile.
     Conflict = 5,
+    /// `doctor` found something that will matter, and nothing worse.
+    Warnings = 6,
+    /// `doctor` found something that does not work, or endangers data.
+    Faults = 7,
     /// The command line or a given file is wrong (`EX_USAGE` of sysexits.h).
     Usage = 64,
 }

@@ -43,7 +43,7 @@ struct ListArgs {
 /// Arguments of `quorate inventory forget`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Example:
+Examples:
   quorate inventory forget ConfigMap team/old team/older
   quorate inventory forget Ball.toys.example.com red
 
@@ -74,7 +74,7 @@ pub async fn run(args: InventoryArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
 
 async fn forget(args: &ForgetArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let store = connect(etcd).await?;
-    let mut failures = Vec::new();
+    let (mut failures, mut said) = (Vec::new(), Ok(()));
     for name in &args.objects {
         let forgotten = commit::settle(&store, "forgotten", async || {
             decide(&store, &args.kind, name).await
@@ -88,11 +88,13 @@ async fn forget(args: &ForgetArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
                     true => "its deletion was begun and may still happen; it is not begun again",
                     false => "it stays in the cluster and is not pruned",
                 };
-                print(&format!("forgot {object}: {so}\n"))?;
+                // The others are forgotten all the same.
+                said = said.and(print(&format!("forgot {object}: {so}\n")).map(drop));
             }
             Err(failure) => failures.push(failure),
         }
     }
+    said?;
     match failures.len() {
         1 => Err(failures.remove(0)),
         _ => Failure::all("not forgotten:", &failures),

@@ -21,17 +21,23 @@ pub mod completions;
 pub mod confirm;
 pub mod connection;
 pub mod dev;
+pub mod doctor;
 pub mod duration;
+pub mod encryption;
 pub mod exit;
 pub mod inventory;
+pub mod kubernetes;
+pub mod log_level;
 pub mod objects;
 pub mod outage;
 pub mod output;
 pub mod roles;
 pub mod run;
+pub mod secrets;
 pub mod signals;
 pub mod status;
 pub mod token;
+pub mod version;
 pub mod volumes;
 pub mod wait;
 pub mod wait_ready;
@@ -69,12 +75,22 @@ pub enum Command {
     WaitReady(wait_ready::WaitReadyArgs),
     /// Show the leader, the gate and the replicas
     Status(status::StatusArgs),
+    /// Find what is wrong, and say what to do
+    Doctor(doctor::DoctorArgs),
     /// List objects
     Get(objects::get::GetArgs),
     /// Show objects in full
     Describe(objects::describe::DescribeArgs),
+    /// Say what a kind is, and what its fields mean
+    Explain(objects::explain::ExplainArgs),
+    /// Wait until objects are as a script needs them
+    Wait(objects::wait::WaitForArgs),
     /// Create or change objects from YAML or JSON
     Apply(objects::apply::command::ApplyArgs),
+    /// Show what apply would change
+    Diff(objects::apply::diff::DiffArgs),
+    /// Change an object in an editor
+    Edit(objects::apply::edit::EditArgs),
     /// Delete objects
     Delete(objects::delete::command::DeleteArgs),
     /// Make nodes managers, which may then join etcd
@@ -93,7 +109,7 @@ pub enum Command {
     Resume(roles::pause::ResumeArgs),
     /// Record etcd members that Quorate does not know, with a node for each
     Adopt(roles::adopt::AdoptArgs),
-    /// Publish a volume to a node
+    /// Publish volumes to a node
     Publish(volumes::publish::PublishArgs),
     /// Unpublish a volume from a node
     Unpublish(volumes::unpublish::UnpublishArgs),
@@ -105,6 +121,8 @@ pub enum Command {
     Retry(volumes::retry::RetryArgs),
     /// Drain a node, or declare it out of service
     Drain(volumes::drain::DrainArgs),
+    /// Show how Secrets are encrypted, and encrypt them with another key
+    Secrets(secrets::SecretsArgs),
     /// Check, compare and permit a bundle of Kubernetes resources
     Bundle(bundle::BundleArgs),
     /// List and correct the inventory of Kubernetes objects
@@ -117,6 +135,10 @@ pub enum Command {
     Accept(accept::AcceptArgs),
     /// Have the certificate of a node replaced
     Certificate(certificate::CertificateArgs),
+    /// Show and change what all replicas write to their logs
+    LogLevel(log_level::LogLevelArgs),
+    /// Show the version of this program and of the replicas
+    Version(version::VersionArgs),
     /// Print a shell's completion script
     Completions(completions::CompletionsArgs),
 }
@@ -129,9 +151,14 @@ pub fn main() -> ExitCode {
         Command::Dev { .. } => dev::run(),
         Command::WaitReady(args) => wait_ready::run(args, &etcd).await,
         Command::Status(args) => status::run(args, &etcd).await,
+        Command::Doctor(args) => doctor::run(args, &etcd).await,
         Command::Get(args) => objects::get::run(args, &etcd).await,
         Command::Describe(args) => objects::describe::run(args, &etcd).await,
+        Command::Explain(args) => objects::explain::run(&args),
+        Command::Wait(args) => objects::wait::run(args, &etcd).await,
         Command::Apply(args) => objects::apply::command::run(args, &etcd).await,
+        Command::Diff(args) => objects::apply::diff::run(args, &etcd).await,
+        Command::Edit(args) => objects::apply::edit::run(args, &etcd).await,
         Command::Delete(args) => objects::delete::command::run(args, &etcd).await,
         Command::Promote(args) => roles::promote::run(args, &etcd).await,
         Command::Demote(args) => roles::demote::run(args, &etcd).await,
@@ -147,12 +174,15 @@ pub fn main() -> ExitCode {
         Command::Tombstone(args) => volumes::tombstone::run(args, &etcd).await,
         Command::Retry(args) => volumes::retry::run(args, &etcd).await,
         Command::Drain(args) => volumes::drain::run(args, &etcd).await,
+        Command::Secrets(args) => secrets::run(args, &etcd).await,
         Command::Bundle(args) => bundle::run(args, &etcd).await,
         Command::Inventory(args) => inventory::run(args, &etcd).await,
-        Command::Ca(args) => ca::run(args),
+        Command::Ca(args) => ca::run(args, &etcd).await,
         Command::Token(args) => token::run(args, &etcd).await,
         Command::Accept(args) => accept::run(args, &etcd).await,
         Command::Certificate(args) => certificate::run(args, &etcd).await,
+        Command::LogLevel(args) => log_level::run(args, &etcd).await,
+        Command::Version(args) => version::run(args, &etcd).await,
         Command::Completions(args) => completions::run(args),
     })
 }
@@ -194,9 +224,14 @@ fn show(shown: &clap::Error) -> Exit {
 /// How long a process that ends waits for its last lines to be written.
 const LAST_LINES_LIMIT: Duration = Duration::from_secs(1);
 
+/// The stack of a thread that polls futures, in bytes: twice tokio's own. A build without optimization keeps a copy of a future in
+/// each function that awaits it. What is not used takes no memory.
+const STACK: usize = 4 << 20;
+
 fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
+        .thread_stack_size(STACK)
         .build()
         .map_err(|error| Failure::failed(format!("cannot start the async runtime: {error}")))?;
     let done = runtime.block_on(command);

@@ -88,6 +88,22 @@ pub fn pairs<'a>(pairs: impl IntoIterator<Item = (&'a String, &'a String)>) -> S
     or_none(&pairs.join(",")).to_owned()
 }
 
+/// `20 KiB`, `1.5 MiB`: as much as is of interest.
+pub fn bytes(size: u64) -> String {
+    let mut unit = 0;
+    let mut scaled = size;
+    let mut rest = 0;
+    while scaled >= 1024 && unit < 4 {
+        (scaled, rest) = (scaled / 1024, scaled % 1024);
+        unit += 1;
+    }
+    let unit_word = ["B", "KiB", "MiB", "GiB", "TiB"][unit];
+    match (unit, scaled) {
+        (1.., ..10) => format!("{scaled}.{} {unit_word}", rest * 10 / 1024),
+        _ => format!("{scaled} {unit_word}"),
+    }
+}
+
 /// A stored text for one line of a terminal. Control characters are escaped, so that no stored value can move the
 /// cursor or forge a line.
 pub fn one_line(text: &str) -> String {
@@ -123,8 +139,16 @@ pub enum Reader {
 /// # Errors
 /// 1 if it cannot be written for another reason than that its reader is gone.
 pub fn print(text: &str) -> Result<Reader, Failure> {
+    print_bytes(text.as_bytes())
+}
+
+/// The same for what is no text.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_bytes(bytes: &[u8]) -> Result<Reader, Failure> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
         Ok(()) => Ok(Reader::Listening),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Reader::Gone),
         Err(error) => Err(Failure::failed(format!(
@@ -296,5 +320,20 @@ mod tests {
         let mut description = Description::default();
         description.pairs("Labels", &empty);
         assert_eq!(description.render(), "Labels:  <none>\n");
+    }
+
+    #[test]
+    fn sizes_are_shown_in_units_that_a_person_reads() {
+        for (size, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (20_480, "20 KiB"),
+            (1_600_000, "1.5 MiB"),
+            (8_589_934_592, "8.0 GiB"),
+            (u64::MAX, "16777215 TiB"),
+        ] {
+            assert_eq!(bytes(size), text);
+        }
     }
 }

@@ -1,18 +1,20 @@
 //! `quorate run`: a replica of the controller.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-use tokio::task::JoinSet;
+use jiff::Timestamp;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
-use tracing_subscriber::EnvFilter;
 
 use super::connection::{self, EtcdArgs};
 use super::exit::Failure;
-use super::signals::{HANGUP, INTERRUPT, Signals, TERMINATE};
-use crate::control::ControlPort;
+use super::kubernetes;
+use super::signals::{ENDING, Signals};
+use crate::check::Check;
+use crate::control::{ControlPort, ControlStatus};
 use crate::etcd::{Config, Etcd, Pulse};
 use crate::failpoint;
 use crate::gate::plan::BundleVersions;
@@ -23,18 +25,23 @@ use crate::metrics::Metrics;
 use crate::replica::{self, MakeEvents, ReplicaStatus, Settings};
 use crate::resources::{self, Bundle, TermReconciler};
 use crate::retry::Delays;
-use crate::serve::{self, Check, LeaderReport, Probes, Report};
+use crate::secrets::Reader;
+use crate::serve::{self, LeaderReport, Probes, Report};
 use crate::store::{Name, Store};
+use crate::traces::{self, Exporter};
 
 mod flags;
+mod log;
+mod page;
 
 pub(super) use flags::LogFormat;
 pub use flags::RunArgs;
+pub(super) use log::Log;
 
 /// A work runtime whose pulse stopped for this long hangs, and is not only busy: `/livez` fails.
 const PULSE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Runs a replica until SIGTERM, SIGINT or SIGHUP.
+/// Runs a replica until a signal asks it to end.
 ///
 /// # Errors
 /// A failure if it cannot start, or a part of it ended unexpectedly.
@@ -43,8 +50,12 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let keys = etcd.keys()?;
     let node = own_name(args.node_id.as_deref(), "--node-id")?;
     let bundle = super::bundle::of_flag(args.bundle.as_deref())?;
-    let mut signals = Signals::listen(&[TERMINATE, INTERRUPT, HANGUP])?;
-    start_log(args.log_format);
+    let keyring = Arc::new(args.encryption.read()?);
+    let mut signals = Signals::listen(&ENDING)?;
+    let versions = versions_of(&bundle);
+    let metrics = Metrics::new(&versions.version.to_string());
+    let (log, traces) = start_log(&args, &node, &metrics)?;
+    allow_open_files();
     arm_failpoints(&args);
 
     let kubernetes = tokio::select! {
@@ -54,20 +65,22 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             return Ok(());
         }
     };
-    let versions = BundleVersions {
-        version: bundle.version.clone(),
-        min_reconciler: bundle.min_reconciler_release,
-        min_apiserver: bundle.min_apiserver_release,
-    };
-    let metrics = Metrics::new(&versions.version.to_string());
     info!(%node, "quorate {} starts, bundle {} at release {}", env!("CARGO_PKG_VERSION"), bundle.name, versions.version);
 
     let status = ReplicaStatus::default();
     let stop = CancellationToken::new();
-    let server = serve::start(args.listen, probes(&status), metrics.clone())
+    let control = args.control(&node)?;
+    let shown = Probes {
+        page: page::page(&args, &node, &bundle, &status),
+        ..probes(&status, control.as_ref().map(ControlPort::status))
+    };
+    let server = serve::start(args.listen, shown, metrics.clone())
         .map_err(|error| Failure::failed(error).hint("give another address with --listen"))?;
     info!("health and metrics on http://{}", server.address());
-    let control = args.control()?;
+    let page = page::address(&args, server.address());
+    if let Some(page) = &page {
+        info!("status page on {page}");
+    }
 
     let config = args.etcd_config(etcd);
     let replica = async {
@@ -78,7 +91,7 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         };
         let lost = etcd.clone();
         let wiring = Wiring {
-            settings: args.settings(node, versions),
+            settings: args.settings(node, versions, Reader::new(keyring, kubernetes.clone()), page),
             store: Store { etcd, keys },
             kubernetes,
             bundle,
@@ -94,16 +107,38 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
                 let _ = running.await;
                 Err(lost.into())
             }
+            // Not before the replica ends, which publishes the levels.
+            () = log.follow(status.log_levels.subscribe()) => Ok(()),
         }
     };
+    let mut ending = pin!(cancel_then_abort(signals, &stop));
     let outcome = tokio::select! {
         outcome = replica => outcome,
-        () = cancel_then_abort(signals, &stop) => Ok(()),
+        () = &mut ending => Ok(()),
     };
+    end(traces, ending).await;
     // Last: the probes answer until nothing else runs, /readyz with 503 and /livez with 200.
     server.stop();
     info!("stopped");
     outcome
+}
+
+/// Sends the last spans. A second signal, which `ending` listens to, aborts meanwhile.
+async fn end(traces: Option<Exporter>, ending: impl Future<Output = ()>) {
+    if let Some(traces) = traces {
+        tokio::select! {
+            () = traces.stop() => {}
+            () = ending => {}
+        }
+    }
+}
+
+fn versions_of(bundle: &Bundle) -> BundleVersions {
+    BundleVersions {
+        version: bundle.version.clone(),
+        min_reconciler: bundle.min_reconciler_release,
+        min_apiserver: bundle.min_apiserver_release,
+    }
 }
 
 /// Everything that a replica is made of, once etcd answers.
@@ -132,6 +167,7 @@ impl Wiring<'_> {
                 bundle: self.bundle,
                 store: self.store.clone(),
                 settings: self.args.reconciling(),
+                summaries: status.summaries.resources.clone(),
             })
         });
         replica::run(
@@ -145,6 +181,19 @@ impl Wiring<'_> {
         )
         .await
         .map_err(Failure::failed)
+    }
+}
+
+/// Lets this process have as many files open as the system allows. A process begins with 1,024 in many containers: with a connection
+/// for each agent, a thousand agents would leave none for etcd.
+fn allow_open_files() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let most = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, most) {
+        warn!("cannot raise the limit of open files: {error}");
     }
 }
 
@@ -162,20 +211,10 @@ async fn connect_to_kubernetes(args: &RunArgs) -> Result<Option<KubeClient>, Fai
     if args.no_kubernetes {
         return Ok(None);
     }
-    let (kubeconfig, limits) = (args.kubeconfig.clone(), args.kube_limits());
-    // A plugin for credentials, which the kubeconfig may name, blocks its thread for as long as it runs.
-    let runtime = Handle::current();
-    let mut connecting = JoinSet::new();
-    connecting
-        .spawn_blocking(move || runtime.block_on(KubeClient::connect_with(kubeconfig.as_deref(), limits)));
-    let connected = match connecting.join_next().await {
-        Some(Ok(connected)) => connected.map_err(Failure::failed),
-        Some(Err(panicked)) => Err(Failure::failed(panicked)),
-        None => Err(Failure::failed("no connection was tried")),
-    };
-    connected
-        .map(Some)
-        .map_err(|failure| failure.hint("give --kubeconfig FILE, or --no-kubernetes to run without"))
+    let connected = kubernetes::connect(args.kubeconfig.clone(), args.kube_limits()).await;
+    connected.map(Some).map_err(|unconnected| {
+        Failure::failed(unconnected).hint("give --kubeconfig FILE, or --no-kubernetes to run without")
+    })
 }
 
 /// Connects to etcd. Tries again after an error that may pass: for `limit`, or for as long as it takes.
@@ -201,36 +240,32 @@ pub(super) fn own_name(given: Option<&str>, flag: &'static str) -> Result<Name, 
         (Some(name), ..) => (name.to_owned(), flag),
         (None, Ok(pod), _) if !pod.is_empty() => (pod, "POD_NAME"),
         (None, _, Ok(host)) if !host.is_empty() => (host.to_lowercase(), "HOSTNAME"),
-        _ => {
-            let host = rustix::system::uname()
-                .nodename()
-                .to_string_lossy()
-                .to_lowercase();
-            (host, "the host's name")
-        }
+        _ => (host_name(), "the host's name"),
     };
     name.parse().map_err(|error| {
         Failure::usage(format!("{source}: {error}")).hint(format_args!("give a name with {flag}"))
     })
 }
 
-pub(super) fn start_log(format: LogFormat) {
-    let levels = EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new(format!("info,{}", crate::kube::QUIET)));
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(levels)
-        .with_writer(lines::stderr);
-    // Fails only if a log was started before, which then serves as well.
-    let _ = match format {
-        LogFormat::Text => log.with_ansi(false).try_init(),
-        LogFormat::Json => {
-            lines::stderr().in_json();
-            log.json().flatten_event(true).try_init()
-        }
-    };
+fn host_name() -> String {
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .to_lowercase()
 }
 
-fn probes(status: &ReplicaStatus) -> Probes {
+/// Starts the log and, where there is a collector, the export of traces.
+fn start_log(args: &RunArgs, node: &Name, metrics: &Metrics) -> Result<(Log, Option<Exporter>), Failure> {
+    let collector = args.otlp_endpoint.as_ref();
+    let started = collector.map(|collector| traces::start(collector, node.as_str(), metrics));
+    let started = started
+        .transpose()
+        .map_err(|error| Failure::failed(format_args!("cannot export traces: {error}")))?;
+    let (layer, exporter) = started.unzip();
+    Ok((Log::start(args.log_format, layer), exporter))
+}
+
+fn probes(status: &ReplicaStatus, control: Option<ControlStatus>) -> Probes {
     let (live, ready, leader) = (status.clone(), status.clone(), status.clone());
     Probes {
         live: Box::new(move || Report {
@@ -249,17 +284,22 @@ fn probes(status: &ReplicaStatus) -> Probes {
                 Ok(()) => Check::passed("gate"),
                 Err(reason) => Check::failed("gate", reason.to_string()),
             };
+            let control = control.as_ref().map(|control| control.check(Timestamp::now()));
             Report {
-                checks: vec![registration, gate],
+                checks: [registration, gate].into_iter().chain(control).collect(),
             }
         }),
-        leader: Some(Box::new(move || LeaderReport {
-            leading: leader.leads(),
-            leader: leader.leader(),
-            is_last_known: leader.leader().is_some() && !leader.readiness.registered(),
-            yields_to: leader.yields_to(),
-            refused: leader.refused(),
+        leader: Some(Box::new(move || {
+            let known = leader.leader();
+            LeaderReport {
+                leading: leader.leads(),
+                is_last_known: known.is_some() && !leader.readiness.registered(),
+                leader: known.map(|leader| leader.name),
+                yields_to: leader.yields_to(),
+                refused: leader.refused(),
+            }
         })),
+        page: None,
     }
 }
 

@@ -17,6 +17,16 @@ pub const TERMINATE: Named = ("SIGTERM", SignalKind::terminate());
 /// The terminal was closed.
 pub const HANGUP: Named = ("SIGHUP", SignalKind::hangup());
 
+/// The signals at which a process stops in order. Two of them have no meaning here, but a log rotation or a person may send
+/// them, and by default they would end the process with its lease. SIGQUIT is left for a process that does not stop.
+pub const ENDING: [Named; 5] = [
+    TERMINATE,
+    INTERRUPT,
+    HANGUP,
+    ("SIGUSR1", SignalKind::user_defined1()),
+    ("SIGUSR2", SignalKind::user_defined2()),
+];
+
 /// Whether the process ignores this signal (proc(5)).
 fn ignores((_, kind): Named) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

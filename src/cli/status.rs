@@ -34,6 +34,8 @@ pub struct StatusArgs {
 pub enum StatusFormat {
     /// Lines for people
     Text,
+    /// The same, with the address of each replica's status page
+    Wide,
     /// One JSON object; with --watch, one a line
     Json,
 }
@@ -63,7 +65,7 @@ async fn watch(store: &Store, args: &StatusArgs) -> Result<(), Failure> {
     loop {
         match Overview::read(store).await {
             Ok(overview) if shown.as_ref() != Some(&overview) => {
-                let again = if shown.is_some() && args.output == StatusFormat::Text {
+                let again = if shown.is_some() && args.output != StatusFormat::Json {
                     "\n"
                 } else {
                     ""
@@ -110,13 +112,14 @@ impl Changes {
 
 fn render(overview: &Overview, args: &StatusArgs) -> String {
     match args.output {
-        StatusFormat::Text => text(overview),
+        StatusFormat::Text => text(overview, false),
+        StatusFormat::Wide => text(overview, true),
         StatusFormat::Json if args.watch => format!("{}\n", document(overview)),
         StatusFormat::Json => format!("{:#}\n", document(overview)),
     }
 }
 
-fn text(overview: &Overview) -> String {
+fn text(overview: &Overview, is_wide: bool) -> String {
     let mut lines = Description::default();
     if overview.quorum_lost {
         let text = "QuorumLost: etcd answers no linearizable read, and takes no write (quorate recover plan)";
@@ -186,11 +189,23 @@ fn text(overview: &Overview) -> String {
         lines.field("Roles", paused(pause));
     }
     add_replicas(&mut lines, overview);
+    if is_wide {
+        add_pages(&mut lines, overview);
+    }
+    add_nodes(&mut lines, overview);
+    lines.render()
+}
+
+/// How many nodes are ready, and of which managers the certificates of etcd end soon.
+fn add_nodes(lines: &mut Description, overview: &Overview) {
     if overview.nodes > 0 {
         let text = format!("{}/{} ready", overview.ready_nodes, overview.nodes);
         lines.field("Nodes", text);
     }
-    lines.render()
+    for (node, end) in &overview.members_ending {
+        let text = format!("that of the etcd of node {node} ends at {}", time::rfc3339(*end));
+        lines.field("Certificate", text);
+    }
 }
 
 fn add_replicas(lines: &mut Description, overview: &Overview) {
@@ -219,6 +234,19 @@ fn add_replicas(lines: &mut Description, overview: &Overview) {
             }
         };
         lines.field(title, text);
+        title = "";
+    }
+}
+
+/// Where each replica shows its status page. Any client of etcd can write these texts.
+fn add_pages(lines: &mut Description, overview: &Overview) {
+    let mut title = "Pages";
+    for (name, _) in &overview.replicas {
+        let page = overview
+            .pages
+            .get(name)
+            .map_or_else(|| NONE.to_owned(), |page| one_line(page));
+        lines.field(title, format!("{page} ({name})"));
         title = "";
     }
 }
@@ -266,7 +294,10 @@ fn document(overview: &Overview) -> Value {
     let replicas: Vec<Value> = overview
         .replicas
         .iter()
-        .map(|(name, version)| json!({ "name": name, "version": version.as_ref().map(ToString::to_string) }))
+        .map(|(name, version)| {
+            let version = version.as_ref().map(ToString::to_string);
+            json!({ "name": name, "version": version, "page": overview.pages.get(name) })
+        })
         .collect();
     json!({
         "quorumLost": overview.quorum_lost,
@@ -289,5 +320,10 @@ fn document(overview: &Overview) -> Value {
         "resources": { "applied": overview.applied, "inventory": overview.inventory },
         "replicas": replicas,
         "nodes": { "ready": overview.ready_nodes, "all": overview.nodes },
+        "membersEnding": overview
+            .members_ending
+            .iter()
+            .map(|(node, end)| json!({ "node": node, "notAfter": time::rfc3339(*end) }))
+            .collect::<Vec<_>>(),
     })
 }

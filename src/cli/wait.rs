@@ -50,7 +50,8 @@ pub async fn until<T>(
 ) -> Result<T, Failure> {
     ranges.push(store.keys.candidates());
     let mut live = LiveView::new(&store.etcd, store.keys.clone(), ranges);
-    let mut reasons: Vec<String> = Vec::new();
+    // `None` before the first observation.
+    let mut reasons: Option<Vec<String>> = None;
     let done = async {
         live.changes().await;
         let mut tick = tokio::time::interval(REPORT_EVERY);
@@ -59,16 +60,17 @@ pub async fn until<T>(
         tick.tick().await;
         let mut reported: Vec<String> = Vec::new();
         loop {
-            match observe(&live.view)? {
+            let mut now = match observe(&live.view)? {
                 Progress::Done(done) => return Ok(done),
-                Progress::Waiting(now) => reasons = now,
-            }
+                Progress::Waiting(now) => now,
+            };
             if live.view.below(&store.keys.candidates()).next().is_none() {
-                reasons.push("no Quorate leader is elected; the request stays queued".to_owned());
+                now.push("no Quorate leader is elected; what a leader does stays queued".to_owned());
             }
+            let now = reasons.insert(now);
             tokio::select! {
                 _ = live.changes() => {}
-                _ = tick.tick() => reported = report(&reasons, &reported),
+                _ = tick.tick() => reported = report(now, &reported),
             }
         }
     };
@@ -78,9 +80,10 @@ pub async fn until<T>(
     if let Ok(done) = timeout(limit, done).await {
         return done?;
     }
-    let reasons = match reasons.is_empty() {
-        true => "etcd did not answer".to_owned(),
-        false => reasons.join("\n  "),
+    let reasons = match reasons.as_deref() {
+        None => "etcd did not answer".to_owned(),
+        Some([]) => "the leader has yet to carry it out".to_owned(),
+        Some(reasons) => reasons.join("\n  "),
     };
     Err(Failure::new(Exit::TimedOut, format!("not done after {limit:?}\n  {reasons}")).hint(hint))
 }

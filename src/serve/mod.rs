@@ -1,4 +1,4 @@
-//! Health and metrics over HTTP.
+//! Health, metrics and the status page over HTTP.
 //!
 //! The server has a thread and a runtime of its own: a work runtime that hangs does not take the probes with it, and
 //! `/livez` reports that it hangs.
@@ -9,6 +9,7 @@
 //! | `/readyz` | this replica may serve | it must not, for the reasons in the body |
 //! | `/leaderz` | this replica leads | another one leads, or none; an agent has no such page |
 //! | `/metrics` | always, in OpenMetrics text format | |
+//! | `/` | the status page of a replica; `/api/v1/state` is the same as JSON; 403 under a foreign name (`hosts`) | |
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -17,46 +18,25 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::check::Check;
 use crate::metrics::Metrics;
+use crate::own_thread;
+use crate::page::Sources;
+use connections::OfConnection;
+use screen::Screen;
 
+mod answer;
 mod connections;
-pub mod limit;
+mod hosts;
 mod pages;
+mod places;
+mod screen;
+mod stalled;
+mod viewers;
 
 /// How long [`Server::stop`] lets requests under way finish. A probe is answered from memory, in well under a
 /// millisecond: only a client that stopped reading or writing takes longer. A replica has 3 s to exit.
 const DRAIN: Duration = Duration::from_millis(200);
-
-/// One line of a probe's answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Check {
-    /// What was checked, in one word: `etcd`, `gate`.
-    pub name: &'static str,
-    /// Whether the check passed.
-    pub ok: bool,
-    /// Why it failed, or what was found; may be empty when `ok`.
-    pub detail: String,
-}
-
-impl Check {
-    /// A check that passed, without detail.
-    pub fn passed(name: &'static str) -> Self {
-        Self {
-            name,
-            ok: true,
-            detail: String::new(),
-        }
-    }
-
-    /// A check that failed for this reason.
-    pub fn failed(name: &'static str, reason: impl Into<String>) -> Self {
-        Self {
-            name,
-            ok: false,
-            detail: reason.into(),
-        }
-    }
-}
 
 /// The answer of a probe.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -95,6 +75,16 @@ pub struct Probes {
     pub ready: Box<dyn Fn() -> Report + Send + Sync>,
     /// `/leaderz`; `None` for a process that never leads.
     pub leader: Option<Box<dyn Fn() -> LeaderReport + Send + Sync>>,
+    /// The status page; `None` for a process without one.
+    pub page: Option<Page>,
+}
+
+/// The status page of a process.
+pub struct Page {
+    /// What it shows.
+    pub sources: Sources,
+    /// Names of the public DNS by which a browser may ask for it over a loopback address.
+    pub hosts: Vec<String>,
 }
 
 /// Why the server did not start.
@@ -127,8 +117,9 @@ pub struct Server {
 /// Binds `listen` (port 0: a free port) and serves until [`Server::stop`].
 ///
 /// # Errors
-/// [`Error::Listen`] if the address cannot be bound. From an `Ok` on, connections are accepted.
-pub fn start(listen: SocketAddr, probes: Probes, metrics: Metrics) -> Result<Server, Error> {
+/// [`Error::Listen`] if the address cannot be bound, [`Error::Thread`] if the server cannot start. From an `Ok` on,
+/// connections are accepted.
+pub fn start(listen: SocketAddr, mut probes: Probes, metrics: Metrics) -> Result<Server, Error> {
     let refused = |reason| Error::Listen {
         address: listen,
         reason,
@@ -137,20 +128,17 @@ pub fn start(listen: SocketAddr, probes: Probes, metrics: Metrics) -> Result<Ser
     listener.set_nonblocking(true).map_err(refused)?;
     let address = listener.local_addr().map_err(refused)?;
 
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|reason| Error::Thread { reason })?;
-    let listener = {
-        let _context = runtime.enter();
-        tokio::net::TcpListener::from_std(listener).map_err(refused)?
-    };
     let (stop, stopped) = oneshot::channel();
-    let router = pages::router(Arc::new(probes), metrics);
-    let thread = std::thread::Builder::new()
-        .name("health".to_owned())
-        .spawn(move || runtime.block_on(serve(listener, router, stopped)))
-        .map_err(|reason| Error::Thread { reason })?;
+    let (screen, hosts) = match probes.page.take() {
+        Some(page) => (Some(Arc::new(Screen::new(page.sources))), page.hosts),
+        None => (None, Vec::new()),
+    };
+    let router = pages::router(Arc::new(probes), metrics, screen.clone(), hosts);
+    let begin = move || {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        Ok(serve(listener, router, screen, stopped))
+    };
+    let thread = own_thread::spawn("health", begin).map_err(|reason| Error::Thread { reason })?;
     Ok(Server {
         address,
         stop,
@@ -158,14 +146,30 @@ pub fn start(listen: SocketAddr, probes: Probes, metrics: Metrics) -> Result<Ser
     })
 }
 
-async fn serve(listener: tokio::net::TcpListener, router: axum::Router, stopped: oneshot::Receiver<()>) {
+async fn serve(
+    listener: tokio::net::TcpListener,
+    router: axum::Router,
+    screen: Option<Arc<Screen>>,
+    stopped: oneshot::Receiver<()>,
+) {
     let (drain, draining) = oneshot::channel();
     let connections = connections::Connections::new(listener);
-    let server = axum::serve(connections, router).with_graceful_shutdown(async {
+    let service = router.into_make_service_with_connect_info::<OfConnection>();
+    let viewers = screen.clone();
+    let server = axum::serve(connections, service).with_graceful_shutdown(async move {
         // An error means that the `Server` was dropped, which stops it too.
         let _ = stopped.await;
+        if let Some(viewers) = viewers {
+            viewers.stop();
+        }
         let _ = drain.send(());
     });
+    let drawing = async {
+        if let Some(screen) = screen {
+            screen.keep().await;
+        }
+        std::future::pending().await
+    };
     let limit = async {
         let _ = draining.await;
         tokio::time::sleep(DRAIN).await;
@@ -174,6 +178,7 @@ async fn serve(listener: tokio::net::TcpListener, router: axum::Router, stopped:
         // axum itself retries when it fails to accept, and returns only after the shutdown.
         _ = server => {}
         () = limit => {}
+        () = drawing => {}
     }
 }
 

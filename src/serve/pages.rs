@@ -5,23 +5,34 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::RawQuery;
-use axum::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE};
-use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::http::header::CONNECTION;
+use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::map_response;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::get;
 
-use super::{LeaderReport, Probes, Report};
+use super::answer::{TEXT, page};
+use super::screen::Screen;
+use super::{LeaderReport, Probes, Report, viewers};
 use crate::metrics::Metrics;
 
-const TEXT: &str = "text/plain; charset=utf-8";
 /// The content type that the OpenMetrics specification prescribes.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// All pages; axum answers other methods than GET and HEAD with 405 and other paths with the fallback.
-pub(super) fn router(probes: Arc<Probes>, metrics: Metrics) -> Router {
+pub(super) fn router(
+    probes: Arc<Probes>,
+    metrics: Metrics,
+    screen: Option<Arc<Screen>>,
+    hosts: Vec<String>,
+) -> Router {
     let (live, ready, leader, scraped) = (probes.clone(), probes.clone(), probes.clone(), probes);
-    Router::new()
+    let others = match &screen {
+        Some(_) => "not found: there are /, /api/v1/state, /livez, /readyz, /leaderz and /metrics\n",
+        None => "not found: there are /livez, /readyz, /leaderz and /metrics\n",
+    };
+    screen
+        .map_or_else(Router::new, |screen| viewers::routes(screen, hosts))
         .route(
             "/livez",
             get(async move |RawQuery(query): RawQuery| probe("livez", &(live.live)(), query.as_deref())),
@@ -40,7 +51,8 @@ pub(super) fn router(probes: Arc<Probes>, metrics: Metrics) -> Router {
         .route(
             "/metrics",
             get(async move || {
-                // At each scrape, from the source of /leaderz: the two never disagree.
+                // At each scrape, from the sources of /readyz and /leaderz: a metric and its page never disagree.
+                metrics.ready.set((scraped.ready)().ok().into());
                 if let Some(leader) = &scraped.leader {
                     let report = leader();
                     metrics.leader.set(report.leading.into());
@@ -50,10 +62,7 @@ pub(super) fn router(probes: Arc<Probes>, metrics: Metrics) -> Router {
                 page(StatusCode::OK, OPENMETRICS, metrics.encode())
             }),
         )
-        .fallback(async || {
-            let text = "not found: there are /livez, /readyz, /leaderz and /metrics\n";
-            page(StatusCode::NOT_FOUND, TEXT, text.to_owned())
-        })
+        .fallback(async move || page(StatusCode::NOT_FOUND, TEXT, others.to_owned()))
         .layer(map_response(last_of_its_connection))
 }
 
@@ -63,12 +72,6 @@ async fn last_of_its_connection(mut answer: Response) -> Response {
         .headers_mut()
         .insert(CONNECTION, HeaderValue::from_static("close"));
     answer
-}
-
-fn page(status: StatusCode, content_type: &'static str, body: String) -> Response {
-    // An answer holds only for the moment of the request.
-    let headers: [(HeaderName, &str); 2] = [(CONTENT_TYPE, content_type), (CACHE_CONTROL, "no-store")];
-    (status, headers, body).into_response()
 }
 
 fn probe(name: &str, report: &Report, query: Option<&str>) -> Response {

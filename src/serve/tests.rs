@@ -7,6 +7,8 @@ use std::time::Instant;
 
 use super::*;
 
+mod page;
+
 /// What the probes of a test server answer; tests change it while the server runs.
 #[derive(Default)]
 struct Answers {
@@ -21,6 +23,7 @@ fn serve_answers(answers: &Arc<Mutex<Answers>>, metrics: Metrics) -> Server {
         live: Box::new(move || live.lock().unwrap().live.clone()),
         ready: Box::new(move || ready.lock().unwrap().ready.clone()),
         leader: Some(Box::new(move || leader.lock().unwrap().leader.clone())),
+        page: None,
     };
     start("127.0.0.1:0".parse().unwrap(), probes, metrics).unwrap()
 }
@@ -166,6 +169,24 @@ fn the_metrics_of_leadership_agree_with_leaderz_at_every_scrape() {
 }
 
 #[test]
+fn the_metric_of_readiness_agrees_with_readyz_at_every_scrape() {
+    let answers = Arc::new(Mutex::new(Answers::default()));
+    let server = serve_answers(&answers, Metrics::new("1.0.0"));
+    for ready in [true, false, true] {
+        answers.lock().unwrap().ready.checks = vec![Check {
+            ok: ready,
+            ..Check::passed("etcd")
+        }];
+        let body = request(&server, "GET", "/metrics").body;
+        let line = format!("\nquorate_ready {}\n", i32::from(ready));
+        assert!(body.contains(&line), "{body}");
+        let status = if ready { 200 } else { 503 };
+        assert_eq!(request(&server, "GET", "/readyz").status, status);
+    }
+    server.stop();
+}
+
+#[test]
 fn other_paths_are_not_found_and_other_methods_not_allowed() {
     let server = serve_answers(&Arc::default(), Metrics::new("1.0.0"));
     for target in ["/", "/livez/", "/readyz/etcd", "/healthz"] {
@@ -190,6 +211,7 @@ fn an_address_in_use_is_an_error_that_names_it() {
         live: Box::new(Report::default),
         ready: Box::new(Report::default),
         leader: None,
+        page: None,
     };
     let error = start(first.address(), probes, Metrics::new("1.0.0")).unwrap_err();
     let text = error.to_string();

@@ -48,7 +48,7 @@ struct Issuing {
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Writes ca.crt, member.crt and member.key. localhost, 127.0.0.1 and ::1 are always among the hosts. The common name is \
+Writes ca.crt, member.crt and member.key; while the authorities are rotated, by the next one, and ca.crt holds both. localhost, 127.0.0.1 and ::1 are always among the hosts. The common name is \
 quorate-etcd: start etcd with --peer-cert-allowed-cn=quorate-etcd, or the certificate of any client passes at its peer port.
 
 Examples:
@@ -65,7 +65,7 @@ struct MemberArgs {
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Writes ca.crt, client.crt and client.key. Where etcd's authentication is on, the common name is the user.
+Writes ca.crt, client.crt and client.key; while the authorities are rotated, by the next one, and ca.crt holds both. Where etcd's authentication is on, the common name is the user.
 
 Examples:
   quorate ca issue etcd-client --ca-dir ca -o controller
@@ -100,12 +100,12 @@ impl Issuing {
         make: impl FnOnce(&Authority, SignedDuration, Timestamp) -> Result<Issued, NotMade>,
     ) -> Result<(), Failure> {
         let now = Timestamp::now();
-        let authority = directory::read(&self.ca.ca_dir, AuthorityKind::Etcd, now)?;
+        let (authority, trusted) = authority(&self.ca.ca_dir, now)?;
         let issued = make(&authority, self.life, now)?;
         make_directory(&self.output)?;
         let file = |name: String| self.output.join(name);
         let files = [
-            (file("ca.crt".to_owned()), authority.certificates_pem()),
+            (file("ca.crt".to_owned()), trusted.as_str()),
             (file(format!("{name}.key")), &issued.key_pem),
             (file(format!("{name}.crt")), &issued.chain_pem),
         ];
@@ -122,6 +122,24 @@ impl Issuing {
         ))?;
         Ok(())
     }
+}
+
+/// The authority that signs, and the certificates that its holder trusts. While authorities are rotated, the next one signs: who
+/// trusts either takes what it signs, since the former one has signed it as well; and the holder trusts both.
+fn authority(ca_dir: &Path, now: Timestamp) -> Result<(Authority, String), DirectoryError> {
+    let kind = AuthorityKind::Etcd;
+    if !directory::has_next(ca_dir) {
+        let authority = directory::read(ca_dir, kind, now)?;
+        let trusted = authority.certificates_pem().to_owned();
+        return Ok((authority, trusted));
+    }
+    let next = directory::read_next(ca_dir, kind, now)?;
+    let mut trusted = next.certificates_pem().to_owned();
+    // One that has ended is trusted by none.
+    if let Ok(former) = directory::read_certificate(ca_dir, kind, now) {
+        trusted.push_str(former.certificates_pem());
+    }
+    Ok((next, trusted))
 }
 
 fn make_directory(path: &Path) -> Result<(), DirectoryError> {

@@ -1,17 +1,23 @@
-//! `quorate ca`: the two authorities of a cluster, and certificates of etcd's members and clients. None of these commands needs
-//! etcd.
+//! `quorate ca`: the two authorities of a cluster, and certificates of etcd's members and clients. The list of revoked ones and how far a
+//! rotation is lie in etcd; no other of these commands needs it.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::connection::EtcdArgs;
 use super::exit::Failure;
 use crate::identity::NotMade;
 use crate::identity::directory::DirectoryError;
 
+mod crl;
 mod init;
 mod issue;
+mod rotate;
 mod show;
+mod status;
+
+pub use status::read;
 
 /// Arguments of `quorate ca`.
 #[derive(Args, Debug)]
@@ -28,6 +34,12 @@ enum Command {
     Show(show::ShowArgs),
     /// Issue a certificate with its key
     Issue(issue::IssueArgs),
+    /// Put new authorities in the place of the present ones
+    Rotate(rotate::RotateArgs),
+    /// Show how far the rotation of the authorities is
+    Status(status::StatusArgs),
+    /// Print the list of revoked certificates, which etcd reads
+    Crl(crl::CrlArgs),
 }
 
 /// The directory that `quorate ca init` has written.
@@ -42,11 +54,14 @@ pub struct CaDir {
 ///
 /// # Errors
 /// A failure with the exit code of the subcommand.
-pub fn run(args: CaArgs) -> Result<(), Failure> {
+pub async fn run(args: CaArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     match args.command {
         Command::Init(args) => init::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Issue(args) => issue::run(args),
+        Command::Rotate(args) => rotate::run(&args, etcd).await,
+        Command::Status(args) => status::run(&args, etcd).await,
+        Command::Crl(args) => crl::run(&args, etcd).await,
     }
 }
 

@@ -15,9 +15,9 @@ const DAY: i64 = 24;
 /// Arguments of `quorate ca show`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The digest is that of the certificate (SHA-256 in base32).
+The digest is that of the certificate (SHA-256 in base32). While the authorities are rotated, those of next/ are shown as well.
 
-Exit codes: 0 both can sign, 1 one cannot, or cannot be read.")]
+Exit codes: 0 all can sign, 1 one cannot, or cannot be read.")]
 pub struct ShowArgs {
     #[command(flatten)]
     ca: CaDir,
@@ -29,23 +29,28 @@ pub fn run(args: &ShowArgs) -> Result<(), Failure> {
     let mut failures = Vec::new();
     for kind in AuthorityKind::ALL {
         let read = directory::read(&args.ca.ca_dir, kind, now);
-        describe(&mut shown, kind, &read, now);
+        describe(&mut shown, title(kind), &read, now);
         failures.extend(read.err().map(Failure::from));
+    }
+    if directory::has_next(&args.ca.ca_dir) {
+        for kind in AuthorityKind::ALL {
+            let read = directory::read_next(&args.ca.ca_dir, kind, now);
+            describe(&mut shown, &format!("Next {}", title(kind)), &read, now);
+            failures.extend(read.err().map(Failure::from));
+        }
     }
     print(&shown.render())?;
     Failure::all("not every authority can sign:", &failures)
 }
 
-fn describe(
-    shown: &mut Description,
-    kind: AuthorityKind,
-    read: &Result<Authority, DirectoryError>,
-    now: Timestamp,
-) {
-    let title = match kind {
+fn title(kind: AuthorityKind) -> &'static str {
+    match kind {
         AuthorityKind::Node => "Node authority",
         AuthorityKind::Etcd => "etcd authority",
-    };
+    }
+}
+
+fn describe(shown: &mut Description, title: &str, read: &Result<Authority, DirectoryError>, now: Timestamp) {
     shown.field(title, "");
     let authority = match read {
         Ok(authority) => authority,

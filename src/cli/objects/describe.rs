@@ -34,7 +34,7 @@ pub struct DescribeArgs {
 pub async fn run(args: DescribeArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let (kind, ids) = args.target.resolve(&args.names).map_err(Failure::usage)?;
     let store = connect_to_show(etcd).await?;
-    let view = kind.read(&store, &ids).await?;
+    let view = kind.read_to_describe(&store, &ids).await?;
     let (found, missing) = kind.select(&view, &ids, Timestamp::now());
     if found.is_empty() && missing.is_empty() {
         note(format_args!(

@@ -247,10 +247,12 @@ fn node(view: &View, name: &Name, driver: &str) -> Option<plan::Node> {
     let csi = stored.status.unwrap_or_default().csi;
     let csi = csi.into_iter().find(|csi| csi.plugin == driver);
     let csi = csi.unwrap_or_default();
+    let spec = stored.spec.unwrap_or_default();
     Some(plan::Node {
         uid: stored.metadata.unwrap_or_default().uid,
         mod_revision: kv.mod_revision,
-        out_of_service: stored.spec.unwrap_or_default().out_of_service,
+        out_of_service: spec.out_of_service,
+        availability: spec.availability(),
         csi_node_id: Some(csi.node_id).filter(|id| !id.is_empty()),
         topology: csi.topology,
     })

@@ -8,9 +8,9 @@ use futures::future::select_all;
 use jiff::Timestamp;
 
 use crate::cli::exit::Failure;
-use crate::cli::roles::facts::Facts;
 use crate::etcd::{Etcd, KeyRange, KeyValue, MemberId, Revision};
 use crate::proto::Member;
+use crate::roles::facts::Facts;
 use crate::roles::membership::Membership;
 use crate::store::object::member::decode_member;
 use crate::store::object::{Malformed, Object, decode};
@@ -84,13 +84,23 @@ impl View {
     /// 1 if etcd did not answer.
     pub async fn read(store: &Store, ranges: &[KeyRange]) -> Result<Self, Failure> {
         let mut view = Self::new(store.keys.clone());
+        view.read_further(store, ranges).await?;
+        Ok(view)
+    }
+
+    /// Reads further ranges, each at a revision of its own.
+    ///
+    /// # Errors
+    /// 1 if etcd did not answer.
+    pub async fn read_further(&mut self, store: &Store, ranges: &[KeyRange]) -> Result<(), Failure> {
+        self.derived.take();
         for range in ranges {
             let (keys, revision) = store.etcd.list(range).await?;
-            view.revision = view.revision.max(revision);
-            view.entries
+            self.revision = self.revision.max(revision);
+            self.entries
                 .extend(keys.into_iter().map(|kv| (kv.key.clone(), kv)));
         }
-        Ok(view)
+        Ok(())
     }
 
     /// The newest revision at which a range was read.

@@ -7,9 +7,8 @@ use super::wait;
 use crate::cli::confirm;
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
-use crate::cli::output::{Reader, print};
+use crate::cli::output::{Reader, note, print};
 use crate::cli::wait::WaitArgs;
-use crate::proto::Role;
 use crate::store::Name;
 
 /// Arguments of `quorate demote`.
@@ -21,7 +20,8 @@ demotion; after that, the node must join again. Without --wait the command does 
 describe node says what holds it up.
 
 A demotion is refused for the last manager (rule LastManager), for a manager without a member in etcd's list \
-(NotAMember), and if it would leave etcd without a healthy quorum (QuorumRisk). Nothing is changed then.
+(NotAMember), and if it would leave etcd without a healthy quorum (QuorumRisk). Nothing is changed then. The command says how many \
+voters etcd can lose afterwards: two voters tolerate no loss, and four no more than three.
 
 Examples:
   quorate demote n4 --wait --timeout 2m
@@ -49,19 +49,15 @@ pub async fn run(args: DemoteArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let store = connect(etcd).await?;
     let name = &args.node;
     let planned = plan_demotion(&store, name).await?;
-    if !args.yes && planned.txn.is_some() {
-        confirm::ask(&[&planned.statement], "nothing was changed")?;
+    match (planned.txn.is_some(), args.yes) {
+        (true, false) => confirm::ask(&[&planned.statement], "nothing was changed")?,
+        (true, true) => note(&planned.statement),
+        (false, _) => {}
     }
     let done = demote(&store, name, planned).await?;
     let _: Reader = print(&format!("{done}\n"))?;
     if args.wait.wait {
-        wait::for_roles(
-            &store,
-            std::slice::from_ref(name),
-            Role::Worker,
-            args.wait.timeout,
-        )
-        .await?;
+        wait::for_worker(&store, name, args.wait.timeout).await?;
     }
     Ok(())
 }

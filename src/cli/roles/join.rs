@@ -7,9 +7,8 @@ use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use prost::Message;
 
-use super::facts::Facts;
 use super::request::read_node;
-use super::wait::REQUEST_STAYS;
+use super::wait::{REQUEST_STAYS, awaited, reasoned};
 use super::{refused, refused_by};
 use crate::cli::commit::{self, Decision};
 use crate::cli::connection::{EtcdArgs, connect};
@@ -18,19 +17,18 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::objects::view::View;
 use crate::cli::output::{Reader, note, print};
 use crate::cli::wait::{self, until};
-use crate::etcd::members::same_urls;
 use crate::etcd::{KeyRange, MemberId, Revision, Txn};
 use crate::proto::join::Progress;
-use crate::proto::{Join, JoinRequest, RemovedNode};
+use crate::proto::{Join, RemovedNode};
 use crate::roles::checks::{Refusal, check_peer_url};
-use crate::roles::membership::Member;
-use crate::store::object::{Object, member, time};
+use crate::roles::facts::Facts;
+use crate::roles::join_request::{Asked, Wanted};
+use crate::roles::settings::EtcdSettings;
+use crate::store::object::{Object, member};
 use crate::store::{Name, Store};
 
 mod environment;
 mod versions;
-
-use environment::Environment;
 
 /// Arguments of `quorate join`.
 #[derive(Args, Debug)]
@@ -164,9 +162,13 @@ pub async fn follow(
     };
     let member = joined(&[Progress::Learner, Progress::Voter], options.timeout).await?;
     let list = store.etcd.list_members().await?;
-    let environment = Environment::new(name, member, &list, &requested.peer_urls, &requested.client_urls)?;
-    let _: Reader = print(&environment.render(options.output))?;
-    if environment.is_first_start()
+    let settings = EtcdSettings::new(name, member, &list, &requested.peer_urls, &requested.client_urls);
+    let settings = settings.ok_or_else(|| {
+        let why = format!("node/{name}: its member {member} is no longer in etcd's list");
+        Failure::failed(why).hint("join again")
+    })?;
+    let _: Reader = print(&environment::render(&settings, name, member, options.output))?;
+    if !settings.started
         && options.output == JoinFormat::Text
         && let Ok(facts) = Facts::with_health(store).await
         && let Some(advice) = versions::advice(facts.versions())
@@ -205,46 +207,18 @@ async fn decide(store: &Store, args: &JoinArgs) -> Result<Decision<String>, Fail
         .check_join(name.as_str(), roles, removed.is_some(), &args.peer_urls)
         .map_err(|refusal| refused(&refusal))?;
     let (before, read_at) = stored_join(store, name).await?;
-    let same = before.request.as_ref().filter(|request| {
-        let same = request.node_uid == uid && request.peer_urls == args.peer_urls;
-        // A replacement under way is this join, with the lost member removed first.
-        let dialled = request.replaces != 0 || request.no_dial == args.options.no_dial;
-        same && dialled && !member::is_ended(&before)
-    });
-    if let Some(same) = same {
-        return Ok(Decision::Nothing(same.id.clone()));
-    }
-    let own = facts.membership.member_of_node(name.as_str(), uid);
-    let earlier = before.request.clone().unwrap_or_default();
-    let is_same = earlier.node_uid == uid && same_urls(&earlier.peer_urls, &args.peer_urls);
-    let votes = |own: &Member| {
-        let is_noted = before.progress() == Progress::Voter && member::member_of(&before) == Some(own.id);
-        is_noted && own.is_voter() && own.cause().is_none() && same_urls(own.peer_urls(), &args.peer_urls)
-    };
-    if is_same && member::is_answered(&before) && own.is_some_and(votes) {
-        return Ok(Decision::Nothing(earlier.id));
-    }
-    // The member that came by a replacement is itself replaced only by its id, wherever it joins again.
-    let came = own.is_some_and(|own| earlier.node_uid == uid && own.id.0 != earlier.replaces);
-    let replacement = match came {
-        true => JoinRequest {
-            forced: false,
-            ..earlier
-        },
-        false => JoinRequest::default(),
+    let wanted = Wanted {
+        node: name.as_str(),
+        uid,
+        peer_urls: &args.peer_urls,
+        // They are for the printed settings alone: those of a member that an agent runs are on record by the agent.
+        client_urls: &[],
+        no_dial: args.options.no_dial,
     };
     let id = uuid::Uuid::new_v4().to_string();
-    // The leader's part stays: it says what became of an add that is under way.
-    let join = Join {
-        request: Some(JoinRequest {
-            id: id.clone(),
-            node_uid: uid.to_owned(),
-            peer_urls: args.peer_urls.clone(),
-            requested_at: Some(time::to_proto(Timestamp::now())),
-            no_dial: args.options.no_dial,
-            ..replacement
-        }),
-        ..before
+    let join = match wanted.ask(before, &facts.membership, &id, Timestamp::now()) {
+        Asked::Already(id) => return Ok(Decision::Nothing(id)),
+        Asked::New(join) => join,
     };
     let key = store.keys.join(name);
     let txn = Txn::new()
@@ -320,24 +294,16 @@ fn observe(
         }
         return Ok(wait::Progress::Done(member));
     }
-    let why = match join.reason.as_str() {
-        "" => join.message.clone(),
-        reason => format!("{reason}: {}", join.message),
-    };
-    let waiting = |reason: String| Ok(wait::Progress::Waiting(vec![reason]));
     match join.progress() {
         Progress::Refused => Err(refused_by(&join.reason, &join.message)),
-        Progress::Removed => Err(Failure::failed(format!(
-            "node/{name}: its member was removed again: {why}"
-        ))),
-        Progress::Learner if why.is_empty() => waiting(format!(
-            "node/{name} is a learner and votes once it has started and caught up"
-        )),
-        Progress::Learner => waiting(format!("node/{name} is a learner: {why}")),
-        Progress::Waiting => waiting(format!("node/{name}: {why}")),
-        Progress::Adding if !why.is_empty() => waiting(format!("node/{name}: {why}")),
-        Progress::Unspecified | Progress::Adding | Progress::Voter => {
-            Ok(wait::Progress::Waiting(paused().into_iter().collect()))
+        Progress::Removed => {
+            let why = reasoned(&join);
+            let why = format!("node/{name}: its member was removed again: {why}");
+            Err(Failure::failed(why))
+        }
+        _ => {
+            let why = awaited(name, &join).or_else(paused);
+            Ok(wait::Progress::Waiting(why.into_iter().collect()))
         }
     }
 }

@@ -3,7 +3,6 @@
 
 pub mod adopt;
 pub mod demote;
-pub mod facts;
 pub mod join;
 pub mod pause;
 pub mod promote;
@@ -16,7 +15,18 @@ use std::fmt;
 
 use crate::cli::exit::Failure;
 use crate::roles::checks::Refusal;
+use crate::roles::facts::NotRead;
 use crate::roles::reason::Reason;
+
+impl From<NotRead> for Failure {
+    fn from(not_read: NotRead) -> Self {
+        match not_read {
+            NotRead::MemberList(error) => Self::failed(format!("the member list cannot be read: {error}"))
+                .hint("does etcd have a quorum? etcdctl endpoint health --cluster"),
+            NotRead::Records(error) => error.into(),
+        }
+    }
+}
 
 /// A refusal as the failure of a command.
 pub fn refused(refusal: &Refusal) -> Failure {

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::facts::Facts;
 use crate::cli::connection::{EtcdArgs, connect_without_quorum};
 use crate::cli::exit::Failure;
 use crate::cli::output::{Reader, note, print, shell_word};
+use crate::roles::facts::Facts;
 
 mod steps;
 

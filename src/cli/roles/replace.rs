@@ -4,7 +4,6 @@ use clap::Args;
 use jiff::Timestamp;
 use prost::Message;
 
-use super::facts::Facts;
 use super::join::{JoinOptions, Requested, follow, stored_join, url};
 use super::refused;
 use super::request::read_node;
@@ -17,6 +16,7 @@ use crate::etcd::members::same_urls;
 use crate::etcd::{MemberId, Txn};
 use crate::proto::{Join, JoinRequest};
 use crate::roles::checks::{Refusal, check_manager};
+use crate::roles::facts::Facts;
 use crate::roles::membership::Member;
 use crate::roles::owner::NodeRoles;
 use crate::roles::reason::Reason;

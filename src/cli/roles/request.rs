@@ -1,12 +1,12 @@
 //! Changes of a node's desired role, as `promote` and `demote` request them.
 
-use super::facts::Facts;
 use super::refused;
 use crate::cli::commit::{self, Decision, Proposal};
 use crate::cli::exit::Failure;
 use crate::cli::objects::stored::Versioned;
 use crate::etcd::{MemberId, Txn};
 use crate::proto::{Node, Role};
+use crate::roles::facts::Facts;
 use crate::roles::owner::NodeRoles;
 use crate::store::object::Object;
 use crate::store::{Name, Store};
@@ -90,16 +90,34 @@ fn statement(facts: &Facts, name: &Name) -> String {
     if members.is_empty() {
         return format!("node/{name} stays a worker: its promotion is withdrawn");
     }
-    let voters = facts.membership.voters().count();
+    let before = facts.membership.voters().count();
     let left = facts.membership.voters();
-    let left = left.filter(|voter| !members.contains(&voter.id));
+    let left = left.filter(|voter| !members.contains(&voter.id)).count();
     let ids: Vec<String> = members.iter().map(ToString::to_string).collect();
     format!(
-        "node/{name} becomes a worker: its member {} is removed from etcd for good, which then has {} instead of \
-         {voters} voters; the data directory of that member is of no further use",
+        "node/{name} becomes a worker: its member {} is removed from etcd for good, which then {}; the data directory of \
+         that member is of no further use",
         ids.join(", "),
-        left.count(),
+        tolerance(before, left),
     )
+}
+
+/// What etcd has with `left` voters instead of `before`, and how many of them it can lose.
+fn tolerance(before: usize, left: usize) -> String {
+    let losses = |voters: usize| match voters.saturating_sub(1) / 2 {
+        0 => "no loss".to_owned(),
+        1 => "1 loss".to_owned(),
+        many => format!("{many} losses"),
+    };
+    match (losses(before), losses(left)) {
+        _ if before == left => format!("keeps its {before} voters"),
+        (then, now) if then == now => {
+            format!("has {left} instead of {before} voters, and tolerates {now} as before")
+        }
+        (then, now) => {
+            format!("has {left} instead of {before} voters, and tolerates {now} instead of {then}")
+        }
+    }
 }
 
 /// Requests the demotion that was agreed to. If something has changed since, the demotion is checked again, and requested
@@ -111,4 +129,30 @@ pub async fn demote(store: &Store, name: &Name, agreed: Demotion) -> Result<Stri
     let statement = agreed.statement.clone();
     let again = async || plan_demotion(store, name).await?.still_means(&statement);
     commit::settle_from(store, REQUESTED, agreed.into(), again).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_demotion_says_how_many_losses_etcd_tolerates_then() {
+        for (before, left, said) in [
+            (
+                3,
+                2,
+                "has 2 instead of 3 voters, and tolerates no loss instead of 1 loss",
+            ),
+            (4, 3, "has 3 instead of 4 voters, and tolerates 1 loss as before"),
+            (
+                5,
+                4,
+                "has 4 instead of 5 voters, and tolerates 1 loss instead of 2 losses",
+            ),
+            (2, 1, "has 1 instead of 2 voters, and tolerates no loss as before"),
+            (3, 3, "keeps its 3 voters"),
+        ] {
+            assert_eq!(tolerance(before, left), said);
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! The flags of `quorate run`, and the settings that they describe.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -11,6 +11,7 @@ use jiff::SignedDuration;
 
 use crate::cli::connection::EtcdArgs;
 use crate::cli::duration::whole_seconds;
+use crate::cli::encryption::KeyFiles;
 use crate::cli::exit::Failure;
 use crate::control::{self, ControlPort};
 use crate::etcd::Config;
@@ -18,6 +19,7 @@ use crate::failpoint::Pause;
 use crate::gate::controller::Times;
 use crate::gate::plan::BundleVersions;
 use crate::identity::controller as identity;
+use crate::identity::etcd::AGENT_LIFE;
 use crate::identity::node::LIFE;
 use crate::kube::Limits;
 use crate::kube::events::Pod;
@@ -25,7 +27,9 @@ use crate::replica::{RIGHTS_INTERVAL, Settings, first_trial};
 use crate::resources;
 use crate::roles::controller as roles;
 use crate::roles::plan::Limits as RoleLimits;
+use crate::secrets::Reader;
 use crate::store::Name;
+use crate::traces::Collector;
 use crate::volumes::controller as volumes;
 
 /// How long a start waits for etcd before it fails, except in a pod. The supervisor then starts it again.
@@ -81,7 +85,7 @@ pub struct RunArgs {
           default_value_t = resources::Settings::default().in_flight, value_parser = requests)]
     kube_in_flight: usize,
 
-    /// Address for health and metrics
+    /// Address for health, metrics and the status page
     #[arg(
         long,
         env = "QUORATE_LISTEN",
@@ -90,9 +94,28 @@ pub struct RunArgs {
     )]
     pub(super) listen: SocketAddr,
 
+    /// Serve no status page: neither / nor /api/v1/state
+    #[arg(long, env = "QUORATE_NO_PAGE")]
+    pub(super) no_page: bool,
+
+    /// Name of the public DNS under which the status page is also shown over a loopback address, as behind a proxy on the same
+    /// machine; may be given several times
+    #[arg(
+        long = "page-host",
+        env = "QUORATE_PAGE_HOST",
+        value_name = "NAME",
+        value_delimiter = ','
+    )]
+    pub(super) page_hosts: Vec<String>,
+
     /// Form of the log on stderr; $RUST_LOG sets levels by module
     #[arg(long, env = "QUORATE_LOG_FORMAT", value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
     pub(super) log_format: LogFormat,
+
+    /// Collector to which traces are exported over OTLP: http://HOST:4317, or https:// with a certificate that the system
+    /// trusts [default: no traces]
+    #[arg(long, env = "QUORATE_OTLP_ENDPOINT", value_name = "URL")]
+    pub(super) otlp_endpoint: Option<Collector>,
 
     /// Whether the endpoints follow etcd's member list; false for proxies and port forwards
     #[arg(long, env = "QUORATE_ETCD_SYNC_ENDPOINTS", value_name = "BOOL", default_value_t = true,
@@ -167,6 +190,11 @@ pub struct RunArgs {
           value_parser = whole_seconds(CERTIFICATE_LIFE))]
     node_cert_ttl: Duration,
 
+    /// How long a certificate of a node's member of etcd is valid; at least 1h
+    #[arg(long, env = "QUORATE_ETCD_CERT_TTL", value_name = "DURATION", default_value = "720h",
+          value_parser = whole_seconds(CERTIFICATE_LIFE))]
+    etcd_cert_ttl: Duration,
+
     /// Address of the control port, where agents call; there is none without --ca-dir
     #[arg(
         long,
@@ -179,6 +207,9 @@ pub struct RunArgs {
     /// A node that joins with the token of a role gets a certificate only after quorate accept
     #[arg(long, env = "QUORATE_APPROVE_JOINS")]
     approve_joins: bool,
+
+    #[command(flatten)]
+    pub(super) encryption: KeyFiles,
 
     #[command(flatten)]
     role_times: RoleTimes,
@@ -236,8 +267,14 @@ impl RunArgs {
         }
     }
 
-    /// The settings of the replica `node` with this bundle.
-    pub(super) fn settings(&self, node: Name, bundle: BundleVersions) -> Settings {
+    /// The settings of the replica `node` with this bundle, which reads secrets like this, and whose status page has this address.
+    pub(super) fn settings(
+        &self,
+        node: Name,
+        bundle: BundleVersions,
+        secrets: Reader,
+        page: Option<String>,
+    ) -> Settings {
         Settings {
             node,
             bundle,
@@ -259,19 +296,33 @@ impl RunArgs {
             certificates: self.ca_dir.clone().map(|ca_dir| identity::Settings {
                 ca_dir,
                 life: SignedDuration::try_from(self.node_cert_ttl).unwrap_or(LIFE),
+                etcd_life: SignedDuration::try_from(self.etcd_cert_ttl).unwrap_or(AGENT_LIFE),
             }),
+            secrets,
+            page,
         }
     }
 
-    /// Listens at the control port; `None` without authorities.
+    /// Whether agents are served.
+    pub(super) fn serves_agents(&self) -> bool {
+        self.ca_dir.is_some()
+    }
+
+    /// The address of the pod; `None` outside Kubernetes.
+    pub(super) fn pod_address(&self) -> Option<IpAddr> {
+        self.pod.pod_ip.as_deref()?.parse().ok()
+    }
+
+    /// Listens at the control port of the replica with this name; `None` without authorities.
     ///
     /// # Errors
     /// If the address cannot be listened on.
-    pub(super) fn control(&self) -> Result<Option<ControlPort>, Failure> {
+    pub(super) fn control(&self, replica: &Name) -> Result<Option<ControlPort>, Failure> {
         let Some(ca_dir) = self.ca_dir.clone() else {
             return Ok(None);
         };
         let settings = control::Settings {
+            replica: replica.clone(),
             ca_dir,
             approve_joins: self.approve_joins,
             session_lease: Duration::from_millis(self.session_lease_ms),
@@ -337,7 +388,7 @@ impl RoleTimes {
     }
 }
 
-/// The pod that Kubernetes Events are about, from the downward API.
+/// The pod that Kubernetes Events are about, and where it is reached, from the downward API.
 #[derive(Args, Debug)]
 struct PodArgs {
     #[arg(long, hide = true, env = "POD_NAME")]
@@ -346,6 +397,8 @@ struct PodArgs {
     pod_namespace: Option<String>,
     #[arg(long, hide = true, env = "POD_UID")]
     pod_uid: Option<String>,
+    #[arg(long, hide = true, env = "POD_IP")]
+    pod_ip: Option<String>,
 }
 
 impl PodArgs {

@@ -5,14 +5,15 @@ use jiff::Timestamp;
 use prost::Message;
 
 use super::{JoinerArgs, read_record};
-use crate::cli::ca::CaDir;
+use crate::cli::ca::{CaDir, read};
 use crate::cli::commit::{self, Decision};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
 use crate::cli::output::{Reader, note, print};
 use crate::cli::roles::request::read_node;
 use crate::etcd::{KeyValue, Revision, Txn};
-use crate::identity::{AuthorityKind, Token, directory};
+use crate::identity::directory::{self, DirectoryError};
+use crate::identity::{AuthorityCertificate, AuthorityDigest, AuthorityKind, Token};
 use crate::store::Store;
 use crate::store::keys::Joiner;
 use crate::store::object::{Object, time};
@@ -78,9 +79,9 @@ pub async fn rotate(args: &RotateArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
 
 async fn make(joiner: &Joiner, ca: &CaDir, former: Former, etcd: &EtcdArgs) -> Result<(), Failure> {
     let now = Timestamp::now();
-    let authority = directory::read_certificate(&ca.ca_dir, AuthorityKind::Node, now)?;
+    let current = directory::read_certificate(&ca.ca_dir, AuthorityKind::Node, now);
     let store = connect(etcd).await?;
-    let token = Token::create(authority.digest())?;
+    let token = Token::create(authority(&store, ca, current, now).await?)?;
     let key = store.keys.join_token(joiner);
     let mut first: Option<Revision> = None;
     let done = match former {
@@ -120,6 +121,32 @@ async fn make(joiner: &Joiner, ca: &CaDir, former: Former, etcd: &EtcdArgs) -> R
         "the token of {joiner} is shown this once: keep it where only those read it who may join"
     ));
     Ok(())
+}
+
+/// The authority that the token names. Once a rotation signs with the next one, a token of that lasts; before, no server may show it yet.
+async fn authority(
+    store: &Store,
+    ca: &CaDir,
+    current: Result<AuthorityCertificate, DirectoryError>,
+    now: Timestamp,
+) -> Result<AuthorityDigest, Failure> {
+    let rotation = read(store).await?;
+    let dropped = rotation.as_ref().filter(|rotation| !rotation.trusts_both());
+    let dropped = dropped.map(|rotation| rotation.before.node);
+    let signs = rotation.map(|rotation| rotation.signs(AuthorityKind::Node));
+    if let Ok(next) = directory::read_next_certificate(&ca.ca_dir, AuthorityKind::Node, now)
+        && signs == Some(next.digest())
+    {
+        return Ok(next.digest());
+    }
+    let current = current?.digest();
+    match dropped == Some(current) && signs != dropped {
+        true => Err(Failure::conflict(
+            "a rotation has dropped the node authority in current/: no replica takes a token of it",
+        )
+        .hint("quorate ca rotate, where its next/ is, moves that to current/ once the rotation is over")),
+        false => Ok(current),
+    }
 }
 
 /// The uid of the node that the token is for, empty for a role, and a transaction that compares the node.

@@ -16,7 +16,8 @@ use crate::store::{Name, Store};
 /// Arguments of `quorate drain`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Sets the node's availability to drain. With --out-of-service, the node is also declared off, or cut off for good: every \
+Sets the node's availability to drain: nothing new is published to it. A publication that was requested before, and that the leader \
+has not begun, waits; what is published stays. With --out-of-service, the node is also declared off, or cut off for good: every \
 volume that is published to it is unpublished without its confirmation, so that another node can have the volume. Declare \
 it only if nothing on the node can write any more: two writers destroy a file system.
 

@@ -1,6 +1,10 @@
-//! `quorate publish`: asks the leader to publish a volume to a node.
+//! `quorate publish`: asks the leader to publish volumes to a node.
+
+use std::time::{Duration, Instant};
 
 use clap::Args;
+use futures::future::try_join;
+use futures::{StreamExt as _, TryFutureExt as _, stream};
 use jiff::Timestamp;
 use prost::Message;
 
@@ -8,6 +12,7 @@ use super::{REQUESTED, wait_for};
 use crate::cli::commit::{self, Decision};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::objects::kinds::READ_AT_ONCE;
 use crate::cli::objects::stored::{Versioned, malformed};
 use crate::cli::output::{pairs, print};
 use crate::cli::wait::WaitArgs;
@@ -24,22 +29,24 @@ use crate::store::{Name, Store};
 /// Arguments of `quorate publish`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The leader publishes the volume through its plugin, once the volume is created and the node reports a node id for the \
+The leader publishes each volume through its plugin, once the volume is created and the node reports a node id for the \
 plugin. The command refuses a volume that is paused, drained or marked for deletion, a node that is paused, drained or out of service, and a \
 publication beyond the volume's access mode: one node at a time, one writer at a time. A node whose topology cannot reach the \
 volume is refused as well. Of a volume that is shared readOnly, every node only reads. A volume that is being unpublished \
-from that node is published again after that.
+from that node is published again after that. Of several volumes each is requested by itself: the others are requested even if one \
+is refused.
 
 Examples:
   quorate publish data n1
+  quorate publish data logs n1
   quorate publish data n2 --read-only --wait --timeout 2m")]
 pub struct PublishArgs {
-    /// The volume
-    #[arg(value_name = "VOLUME")]
-    volume: Name,
+    /// The volumes
+    #[arg(value_name = "VOLUME", required = true, num_args = 1..)]
+    volumes: Vec<Name>,
 
     /// The node
-    #[arg(value_name = "NODE")]
+    #[arg(value_name = "NODE", required = true)]
     node: Name,
 
     /// The node only reads
@@ -50,18 +57,66 @@ pub struct PublishArgs {
     wait: WaitArgs,
 }
 
+/// The publication that is asked for.
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    volume: &'a Name,
+    node: &'a Name,
+    read_only: bool,
+}
+
 /// Runs the command.
 ///
 /// # Errors
-/// 3 if the volume or the node does not exist, 4 if a rule refuses it, 2 after the timeout.
+/// 3 if a volume or the node does not exist, 4 if a rule refuses one, 2 after the timeout.
 pub async fn run(args: PublishArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
+    let begun = Instant::now();
     let store = connect(etcd).await?;
-    let said = commit::settle(&store, REQUESTED, async || decide(&store, &args).await).await?;
-    print(&format!("publication/{}/{} {said}\n", args.volume, args.node))?;
-    if !args.wait.wait {
-        return Ok(());
+    let (mut requested, mut failures) = (Vec::new(), Vec::new());
+    let requests = args.volumes.iter().map(|volume| {
+        let wanted = Wanted {
+            volume,
+            node: &args.node,
+            read_only: args.read_only,
+        };
+        let store = &store;
+        async move {
+            let said = commit::settle(store, REQUESTED, async || decide(store, &wanted).await).await;
+            (volume, said)
+        }
+    });
+    let mut requests = stream::iter(requests).buffered(READ_AT_ONCE);
+    while let Some((volume, said)) = requests.next().await {
+        let id = format!("publication/{volume}/{}", args.node);
+        match said {
+            Ok(said) => {
+                print(&format!("{id} {said}\n"))?;
+                requested.push(volume);
+            }
+            Err(failure) if args.volumes.len() == 1 => return Err(failure),
+            Err(failure) => failures.push(failure.on(id)),
+        }
     }
-    let id = format!("{}/{}", args.volume, args.node);
+    drop(requests);
+    if args.wait.wait {
+        for volume in requested {
+            let limit = args
+                .wait
+                .timeout
+                .map(|limit| limit.saturating_sub(begun.elapsed()));
+            wait_until_published(&store, volume, &args.node, limit).await?;
+        }
+    }
+    Failure::all("not every volume was requested", &failures)
+}
+
+async fn wait_until_published(
+    store: &Store,
+    volume: &Name,
+    node: &Name,
+    limit: Option<Duration>,
+) -> Result<(), Failure> {
+    let id = format!("{volume}/{node}");
     let is_published = |kv: Option<&KeyValue>| {
         let Some(kv) = kv else {
             let gone = format!("publication/{id} is gone: it was unpublished meanwhile");
@@ -70,15 +125,16 @@ pub async fn run(args: PublishArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         let publication = decode::<Publication>(&id, &kv.value);
         Ok(publication.is_ok_and(|publication| state(&publication) == State::Published))
     };
-    wait_for(&store, &args.volume, &args.node, args.wait.timeout, is_published).await?;
+    wait_for(store, volume, node, limit, is_published).await?;
     print(&format!("publication/{id} is published\n")).map(drop)
 }
 
 /// Reads the volume and the node.
-async fn read(store: &Store, args: &PublishArgs) -> Result<(Versioned<Volume>, Versioned<Node>), Failure> {
-    let PublishArgs { volume, node, .. } = args;
-    let found = Versioned::find(store, volume.as_str(), store.keys.volume(volume)).await?;
-    let there = Versioned::find(store, node.as_str(), store.keys.node(node)).await?;
+async fn read(store: &Store, args: &Wanted<'_>) -> Result<(Versioned<Volume>, Versioned<Node>), Failure> {
+    let Wanted { volume, node, .. } = *args;
+    let found = Versioned::<Volume>::find(store, volume.as_str(), store.keys.volume(volume));
+    let there = Versioned::<Node>::find(store, node.as_str(), store.keys.node(node));
+    let (found, there) = try_join(found, there).await?;
     let missing: Vec<String> = [
         found.is_none().then(|| format!("volume/{volume}")),
         there.is_none().then(|| format!("node/{node}")),
@@ -93,11 +149,12 @@ async fn read(store: &Store, args: &PublishArgs) -> Result<(Versioned<Volume>, V
     })
 }
 
-async fn decide(store: &Store, args: &PublishArgs) -> Result<Decision<String>, Failure> {
-    let (volume, node) = read(store, args).await?;
-    let range = store.keys.publications_of(&args.volume);
-    let (stored, read_at) = store.etcd.list(&range).await?;
-    let key = store.keys.publication(&args.volume, &args.node);
+async fn decide(store: &Store, args: &Wanted<'_>) -> Result<Decision<String>, Failure> {
+    let range = store.keys.publications_of(args.volume);
+    let publications = store.etcd.list(&range).map_err(Failure::from);
+    // In any order: the transaction compares each as it was read.
+    let ((volume, node), (stored, read_at)) = try_join(read(store, args), publications).await?;
+    let key = store.keys.publication(args.volume, args.node);
     let mut others = Vec::new();
     let mut here = None;
     for kv in &stored {
@@ -133,7 +190,7 @@ async fn decide(store: &Store, args: &PublishArgs) -> Result<Decision<String>, F
 }
 
 /// The rules that refuse the node.
-fn refusals_of_node(volume: &Volume, node: &Node, args: &PublishArgs) -> Vec<(&'static str, String)> {
+fn refusals_of_node(volume: &Volume, node: &Node, args: &Wanted<'_>) -> Vec<(&'static str, String)> {
     let mut refusals = Vec::new();
     let mut refuse = |rule: &'static str, why: String| refusals.push((rule, why));
     let of_node = node.spec.unwrap_or_default();
@@ -172,10 +229,10 @@ fn refusals_of_node(volume: &Volume, node: &Node, args: &PublishArgs) -> Vec<(&'
 fn refusals(
     volume: &Volume,
     node: &Node,
-    args: &PublishArgs,
+    args: &Wanted<'_>,
     others: &[(&str, Result<Publication, Malformed>)],
 ) -> Vec<String> {
-    let name = &args.volume;
+    let name = args.volume;
     let mut refusals = Vec::new();
     let mut refuse = |rule: &str, why: String| refusals.push(format!("refused by rule {rule}: {why}"));
     if volume.is_marked() {
@@ -228,14 +285,14 @@ fn refusals(
 }
 
 /// Whether the node only reads: it was asked for, or the volume is only read wherever it is.
-fn reads_only(args: &PublishArgs, volume: &Volume) -> bool {
+fn reads_only(args: &Wanted<'_>, volume: &Volume) -> bool {
     let mode = volume.spec.as_ref().and_then(|spec| spec.access_mode.as_ref());
     args.read_only || mode.is_some_and(|mode| mode.sharing() == Sharing::ReadOnly)
 }
 
-fn new_publication(args: &PublishArgs, volume: &Volume, node: &Node) -> Publication {
+fn new_publication(args: &Wanted<'_>, volume: &Volume, node: &Node) -> Publication {
     Publication {
-        metadata: Some(Metadata::new(&args.node, uuid::Uuid::new_v4(), Timestamp::now())),
+        metadata: Some(Metadata::new(args.node, uuid::Uuid::new_v4(), Timestamp::now())),
         spec: Some(PublicationSpec {
             volume: args.volume.to_string(),
             volume_uid: volume.uid().to_owned(),

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use super::backends::{self, Moved};
 use super::input::{self, Manifest};
 use super::references::Used;
+use super::sealing::{self, Published};
 use super::{references, roles};
 use crate::cli::commit::{self, Decision};
 use crate::cli::connection::{EtcdArgs, connect};
@@ -14,6 +15,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::objects::kinds::READ_AT_ONCE;
 use crate::cli::output::{Reader, print, warn};
 use crate::etcd::{KeyValue, Revision, Txn};
+use crate::failpoint::{self, Pause};
 use crate::store::Store;
 use crate::store::object::change::{Part, Rejection, Request, Step, StoredValue};
 
@@ -33,6 +35,8 @@ A field that is left out stays as it is; null clears it.
 An object that a document newly refers to (the networks of a service, the service and node of a task, the secrets of a \
 volume) must exist or be among the documents, and must not be marked for deletion. The transaction that writes the \
 document checks that again. Objects that others refer to are written first.
+
+The values of a Secret are encrypted before they are written, if the replicas have an encryption key; this command needs none.
 
 All documents are checked first. If one is faulty, refused or in conflict, nothing is written and every reason is \
 printed. Then each object is written by itself: one that another writer changes at the same moment fails with exit code \
@@ -58,6 +62,10 @@ pub struct ApplyArgs {
     /// Overrule another writer that changed the same at the same moment
     #[arg(long)]
     force_conflicts: bool,
+
+    /// Pause at a named point: creates the file there, and continues once the file is removed, for fault runs
+    #[arg(long, hide = true, value_name = "POINT=FILE")]
+    hold_at: Option<Pause>,
 }
 
 /// A part of an object that another writer than the operator owns.
@@ -73,16 +81,31 @@ pub enum Subresource {
 /// 64 for faulty documents, 4 for refused ones, 3 for a status of an object that does not exist, 5 for conflicts.
 pub async fn run(args: ApplyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let manifests = input::read(&args.filename)?;
+    if let Some(pause) = args.hold_at {
+        failpoint::arm_pause(pause);
+    }
     let store = connect(etcd).await?;
     let part = match args.subresource {
         None => Part::Spec,
         Some(Subresource::Status) => Part::Status,
     };
-    let mut planned = plan_all(&store, manifests, part).await?;
+    apply_all(&store, manifests, part, args.force_conflicts).await
+}
+
+/// Checks all documents, writes their objects, and prints the outcome of each.
+///
+/// # Errors
+/// As [`run`].
+pub async fn apply_all(
+    store: &Store,
+    manifests: Vec<Manifest>,
+    part: Part,
+    force: bool,
+) -> Result<(), Failure> {
+    let mut planned = plan_all(store, manifests, part).await?;
     let (mut failures, mut unsaid) = (Vec::new(), None);
     for alike in planned.chunk_by_mut(Planned::is_like) {
         let at_once = alike[0].manifest.kind.written_at_once();
-        let (store, force) = (&store, args.force_conflicts);
         let writes = alike.iter_mut().map(|planned| async move {
             let marked = part == Part::Spec && planned.is_marked();
             let written = planned.write(store, force).await;
@@ -102,12 +125,17 @@ pub async fn run(args: ApplyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
 }
 
 /// A document, the stored object that it was compared with, and what follows.
-struct Planned {
-    manifest: Manifest,
+pub struct Planned {
+    /// The document.
+    pub manifest: Manifest,
     key: Vec<u8>,
     request: Request,
-    stored: Option<KeyValue>,
-    step: Step,
+    /// The stored object.
+    pub stored: Option<KeyValue>,
+    /// What is written. The values of a Secret are plain until they are about to be written.
+    pub step: Step,
+    /// The key that encrypted them; `None` before that, and for another kind.
+    published: Option<Published>,
     /// What is said once it is written.
     warning: Option<String>,
 }
@@ -146,9 +174,12 @@ impl Planned {
 
     /// Writes the object by compare-and-swap on what the plan was made from.
     async fn write(&mut self, store: &Store, force: bool) -> Result<&'static str, Failure> {
+        self.published = sealing::seal(store, &self.manifest, &mut self.step).await?;
         let first = self.decide(store).await?;
+        failpoint::pause_at("apply.decided").await;
         let again = async || {
             self.plan_again(store, force).await?;
+            self.published = sealing::seal(store, &self.manifest, &mut self.step).await?;
             self.decide(store).await
         };
         let settled = commit::settle_from(store, "written", first, again).await;
@@ -194,6 +225,10 @@ impl Planned {
             .when_unchanged(&self.key, self.read_at())
             .put(&self.key, value.clone());
         let txn = demotion.compare(used.compare(txn), store);
+        let txn = match &self.published {
+            Some(published) => published.compare(txn),
+            None => txn,
+        };
         let txn = match moved {
             Some(moved) => moved.compare(txn, store),
             None => txn,
@@ -229,7 +264,15 @@ impl Planned {
     }
 }
 
-async fn plan_all(store: &Store, mut manifests: Vec<Manifest>, part: Part) -> Result<Vec<Planned>, Failure> {
+/// Decides what each document writes, and checks that it may.
+///
+/// # Errors
+/// 64 for faulty documents, 4 for refused ones, 3 for a status of an object that does not exist, 5 for conflicts: all of them.
+pub async fn plan_all(
+    store: &Store,
+    mut manifests: Vec<Manifest>,
+    part: Part,
+) -> Result<Vec<Planned>, Failure> {
     let now = Timestamp::now();
     // A stable sort: within a layer, documents keep the order in which they were given.
     manifests.sort_by_key(|manifest| manifest.codec.layer());
@@ -255,6 +298,7 @@ async fn plan_all(store: &Store, mut manifests: Vec<Manifest>, part: Part) -> Re
                 request,
                 stored,
                 step,
+                published: None,
                 warning: None,
             }),
             Err(Rejection::Faulty(faults)) => {

@@ -45,15 +45,31 @@ impl Manifest {
 /// # Errors
 /// 64, with all faults of the files and documents.
 pub fn read(sources: &[String]) -> Result<Vec<Manifest>, Failure> {
+    let manifests = check_all(&texts(sources)?)?;
+    if manifests.is_empty() {
+        let sources: Vec<&str> = sources
+            .iter()
+            .map(|source| if source == "-" { STDIN } else { source })
+            .collect();
+        return Err(Failure::usage(format!("no documents in {}", sources.join(", "))));
+    }
+    Ok(manifests)
+}
+
+/// Checks every document of these texts, each with the name of its source.
+///
+/// # Errors
+/// 64, with all faults of the texts.
+pub fn check_all(texts: &[(String, String)]) -> Result<Vec<Manifest>, Failure> {
     let mut faults = Vec::new();
     let mut manifests = Vec::new();
-    for (source, text) in texts(sources)? {
-        let documents = text::parse(&text).unwrap_or_else(|error| {
+    for (source, text) in texts {
+        let documents = text::parse(text).unwrap_or_else(|error| {
             faults.push(format!("{source}: {error}"));
             Vec::new()
         });
         for (place, document) in numbered(documents) {
-            match check(&source, &place, document) {
+            match check(source, &place, document) {
                 Ok(manifest) => manifests.push(manifest),
                 Err(found) => faults.extend(found),
             }
@@ -69,13 +85,6 @@ pub fn read(sources: &[String]) -> Result<Vec<Manifest>, Failure> {
             "{count}, nothing was written\n  {}",
             faults.join("\n  ")
         )));
-    }
-    if manifests.is_empty() {
-        let sources: Vec<&str> = sources
-            .iter()
-            .map(|source| if source == "-" { STDIN } else { source })
-            .collect();
-        return Err(Failure::usage(format!("no documents in {}", sources.join(", "))));
     }
     Ok(manifests)
 }

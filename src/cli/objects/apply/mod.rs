@@ -2,6 +2,9 @@
 
 mod backends;
 pub mod command;
+pub mod diff;
+pub mod edit;
 mod input;
 mod references;
 mod roles;
+mod sealing;

@@ -2,9 +2,9 @@
 
 use super::input::Manifest;
 use crate::cli::exit::Failure;
-use crate::cli::roles::facts::Facts;
 use crate::etcd::{KeyValue, Revision, Txn};
 use crate::proto::{Node, Role};
+use crate::roles::facts::Facts;
 use crate::roles::owner::NodeRoles;
 use crate::store::object::change::{Rejection, Step};
 use crate::store::object::{Object, decode};

@@ -1,6 +1,6 @@
 //! After objects are marked: what holds them back, reported once or until they are gone.
 
-use super::Ending;
+use super::{Blockers, Ending};
 use crate::cli::exit::Failure;
 use crate::cli::objects::kinds::Kind;
 use crate::cli::objects::pending;
@@ -28,16 +28,19 @@ impl Following<'_> {
     }
 
     fn line(&self, view: &View, id: &Id) -> String {
-        let kind = self.kind.words.singular;
-        match &(self.ending.blockers)(view, id)[..] {
-            [] => format!("{kind}/{id}: nothing holds it back"),
-            [only] => format!("{kind}/{id}: held back by {only}"),
-            many => format!(
-                "{kind}/{id}: held back by {} objects: {}",
-                many.len(),
-                pending::cell(many)
-            ),
-        }
+        let nothing = || "nothing holds it back".to_owned();
+        let held = match self.ending.blockers {
+            Blockers::Objects(blockers) => match &blockers(view, id)[..] {
+                [] => nothing(),
+                [only] => format!("held back by {only}"),
+                many => format!("held back by {} objects: {}", many.len(), pending::cell(many)),
+            },
+            Blockers::Sentences(blockers) => match &blockers(view, id)[..] {
+                [] => nothing(),
+                sentences => sentences.join("; "),
+            },
+        };
+        format!("{}/{id}: {held}", self.kind.words.singular)
     }
 
     /// Prints what holds each of them back at this moment; or, with `--wait`, each as it goes, until all are gone.
@@ -45,7 +48,8 @@ impl Following<'_> {
     /// # Errors
     /// 1 if etcd did not answer, 2 if the time is over.
     pub async fn follow(&self, wait: &WaitArgs) -> Result<(), Failure> {
-        let view = self.kind.read(self.store, &self.ids).await?;
+        let ranges = self.kind.ranges_to_follow(self.store, &self.ids).await;
+        let view = View::read(self.store, &ranges).await?;
         if !wait.wait {
             for id in &self.ids {
                 if self.created(&view, id).is_some() {
@@ -56,7 +60,6 @@ impl Following<'_> {
         }
         let marked: Vec<(&Id, Option<Revision>)> =
             self.ids.iter().map(|id| (id, self.created(&view, id))).collect();
-        let ranges = self.kind.ranges(&self.store.keys, &self.ids);
         let hint = "nothing is undone: the leader deletes what is left once nothing holds it back";
         until_all(
             self.store,

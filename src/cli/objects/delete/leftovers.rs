@@ -8,7 +8,7 @@ use prost::Message;
 
 use super::published::{PublishedTo, Reads};
 use crate::cli::exit::Failure;
-use crate::etcd::{Revision, Txn};
+use crate::etcd::{KeyValue, Revision, Txn};
 use crate::proto::{Join, NodeCertificate, RemovedNode};
 use crate::roles::membership::{Member, Membership};
 use crate::roles::owner::Owner;
@@ -83,7 +83,6 @@ impl<'a> Leftovers<'a> {
     /// # Errors
     /// If etcd does not answer.
     pub async fn left(&self) -> Result<Left, Failure> {
-        let Store { etcd, keys } = self.store;
         let mut left = Left::default();
         let mut unrecorded = self.uids_of_members();
         for uid in self.published.uids.iter().filter(|uid| is_key_part(uid)) {
@@ -92,13 +91,13 @@ impl<'a> Leftovers<'a> {
                 left.has_volumes = true;
             }
         }
-        let (certificates, _) = etcd.list(&KeySpace::CERTIFICATES.all(keys)).await?;
-        let of_name = certificates.iter().filter_map(|kv| {
-            let uid = KeySpace::CERTIFICATES.name(keys, &kv.key)?;
-            let record = NodeCertificate::decode(&*kv.value).ok()?;
-            (record.node == self.name.as_str()).then(|| uid.to_owned())
-        });
-        for uid in of_name {
+        // With a removal on record, the leader deletes these once they have ended.
+        for uid in self.certified(&KeySpace::ETCD_CERTIFICATES).await? {
+            if !self.is_on_record(&uid).await? {
+                unrecorded.insert(uid);
+            }
+        }
+        for uid in self.certified(&KeySpace::CERTIFICATES).await? {
             left.has_certificate = true;
             left.is_unrecorded |= !self.is_on_record(&uid).await?;
             left.uids.insert(uid);
@@ -108,29 +107,44 @@ impl<'a> Leftovers<'a> {
         Ok(left)
     }
 
+    /// The uids of nodes of this name that have a record of certificates here.
+    async fn certified(&self, space: &KeySpace) -> Result<Vec<String>, Failure> {
+        let Store { etcd, keys } = self.store;
+        let (records, _) = etcd.list(&space.all(keys)).await?;
+        let of_name = records.iter().filter_map(|kv| {
+            let uid = space.name(keys, &kv.key)?;
+            let record = NodeCertificate::decode(&*kv.value).ok()?;
+            (record.node == self.name.as_str()).then(|| uid.to_owned())
+        });
+        Ok(of_name.collect())
+    }
+
     async fn is_on_record(&self, uid: &str) -> Result<bool, Failure> {
         let (removed, _) = self.store.etcd.get(&self.store.keys.removed(uid)).await?;
         Ok(removed.is_some())
     }
 
     /// Adds to a transaction that the node of this uid is recorded as removed, unless it is so already, and the record of its
-    /// certificate deleted.
+    /// certificate deleted. That of its etcd stays: the leader revokes what it lists.
     ///
     /// # Errors
     /// If etcd does not answer.
     pub async fn remove(&self, txn: Txn, uid: &str) -> Result<Txn, Failure> {
         let Store { etcd, keys } = self.store;
-        let key = keys.certificate(uid);
-        let (stored, _) = etcd.get(&key).await?;
-        let found = stored.as_ref().map_or(Revision::ABSENT, |kv| kv.mod_revision);
-        let txn = txn.when_unchanged(&key, found).delete(&key);
+        let (key, of_etcd) = (keys.certificate(uid), keys.etcd_certificate(uid));
+        let ([stored, stored_of_etcd], _) = etcd.get_each([&key, &of_etcd]).await?;
+        let found =
+            |stored: &Option<KeyValue>| stored.as_ref().map_or(Revision::ABSENT, |kv| kv.mod_revision);
+        let txn = txn
+            .when_unchanged(&key, found(&stored))
+            .when_unchanged(&of_etcd, found(&stored_of_etcd))
+            .delete(&key);
         let removed = keys.removed(uid);
         if self.is_on_record(uid).await? {
             // It says when the node was removed, and what waited for it then.
             return Ok(txn.when_present(&removed));
         }
-        let record = stored.and_then(|kv| NodeCertificate::decode(&*kv.value).ok());
-        let end = record.and_then(|record| time::from_proto(record.latest_not_after.as_ref()));
+        let end = latest_end(stored.as_ref(), stored_of_etcd.as_ref());
         let now = Timestamp::now();
         // A node that has been dead for long may come back too.
         let expiry = end.and_then(|end| end.max(now).checked_add(KEPT).ok());
@@ -160,7 +174,68 @@ impl<'a> Leftovers<'a> {
     }
 }
 
+/// When the last certificate of a node ends, from the records of its own ones and of those of its etcd; `None` if it had none, or that
+/// is not known.
+fn latest_end(own: Option<&KeyValue>, of_etcd: Option<&KeyValue>) -> Option<Timestamp> {
+    let read = |kv: &KeyValue| NodeCertificate::decode(&*kv.value).ok();
+    let end = |record: &NodeCertificate| time::from_proto(record.latest_not_after.as_ref());
+    let own = end(&read(own?)?)?;
+    match of_etcd {
+        None => Some(own),
+        Some(of_etcd) => {
+            let of_etcd = read(of_etcd)?;
+            Some(end(&of_etcd).map_or(own, |of_etcd| of_etcd.max(own)))
+        }
+    }
+}
+
 /// No node was created with another uid.
 pub fn is_key_part(uid: &str) -> bool {
     !uid.is_empty() && !uid.contains('/')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(end: Option<i64>) -> KeyValue {
+        let record = NodeCertificate {
+            latest_not_after: end.map(|seconds| prost_types::Timestamp { seconds, nanos: 0 }),
+            ..NodeCertificate::default()
+        };
+        KeyValue {
+            key: Vec::new(),
+            value: record.encode_to_vec(),
+            create_revision: Revision(1),
+            mod_revision: Revision(1),
+            lease: None,
+        }
+    }
+
+    #[test]
+    fn a_removal_is_kept_until_both_the_certificates_of_the_node_and_those_of_its_etcd_have_ended() {
+        let (early, late) = (record(Some(5)), record(Some(9)));
+        let end = |own: Option<&KeyValue>, of_etcd: Option<&KeyValue>| {
+            latest_end(own, of_etcd).map(Timestamp::as_second)
+        };
+        assert_eq!(end(Some(&early), None), Some(5));
+        assert_eq!(end(Some(&early), Some(&late)), Some(9));
+        assert_eq!(end(Some(&late), Some(&early)), Some(9));
+        assert_eq!(
+            end(Some(&early), Some(&record(None))),
+            Some(5),
+            "it was never issued"
+        );
+        // What is not known is kept for good.
+        let mut garbage = record(Some(5));
+        garbage.value = vec![0xff];
+        for (own, of_etcd) in [
+            (None, None),
+            (Some(&record(None)), Some(&late)),
+            (Some(&garbage), None),
+            (Some(&early), Some(&garbage)),
+        ] {
+            assert_eq!(end(own, of_etcd), None);
+        }
+    }
 }

@@ -54,19 +54,27 @@ pub struct Request<'a> {
 /// What deleting one object means. It is only marked, or has the mark already, if its kind has one.
 pub type Deletion = Proposal<&'static str>;
 
+/// What is in the way of the end of an object.
+pub enum Blockers {
+    /// The objects that hold it back, such as `task web/1 (running)`.
+    Objects(fn(&View, &Id) -> Vec<String>),
+    /// What has to happen before, a sentence each, such as `the leader has to delete the volume`.
+    Sentences(fn(&View, &Id) -> Vec<String>),
+}
+
 /// How the end of a deletion is followed.
 pub struct Ending {
     /// When that which has to go was created: a later one of the same name is another one. `None` once it is gone.
     pub created: fn(&View, key: &[u8], &Id) -> Option<Revision>,
-    /// What holds it back, each in words.
-    pub blockers: fn(&View, &Id) -> Vec<String>,
+    /// What is in its way.
+    pub blockers: Blockers,
     /// What is printed about the object at the end.
     pub outcome: &'static str,
 }
 
 impl Ending {
     /// The end of an object that is deleted once nothing holds it back.
-    pub const fn of_marked(blockers: fn(&View, &Id) -> Vec<String>) -> Self {
+    pub const fn of_marked(blockers: Blockers) -> Self {
         Self {
             created: |view, key, _| view.get(key).map(|kv| kv.create_revision),
             blockers,

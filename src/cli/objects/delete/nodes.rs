@@ -4,14 +4,14 @@ use futures::FutureExt;
 
 use super::leftovers::{Leftovers, is_key_part};
 use super::published::Reads;
-use super::{Deletable, Deletion, Ending, Request};
+use super::{Blockers, Deletable, Deletion, Ending, Request};
 use crate::cli::exit::Failure;
 use crate::cli::objects::view::View;
 use crate::cli::output::one_line;
-use crate::cli::roles::facts::Facts;
 use crate::cli::roles::refused;
 use crate::etcd::{KeyValue, MemberId, Revision, Txn};
 use crate::proto::{Member, Node, NodeSpec, Role};
+use crate::roles::facts::Facts;
 use crate::roles::membership::Membership;
 use crate::roles::reason::EVICTION_BLOCKED;
 use crate::store::keys::Joiner;
@@ -24,7 +24,7 @@ pub static NODE: Deletable = Deletable {
     plan_absent: Some(|store, id, force, reads| plan_absent(store, &id.name, force, reads).boxed()),
     ending: Some(Ending {
         created: |view, _, id| record(view, id).map(|(_, _, kv)| kv.create_revision),
-        blockers,
+        blockers: Blockers::Objects(blockers),
         outcome: "has no member any more",
     }),
 };

@@ -5,7 +5,7 @@ use futures::FutureExt;
 use jiff::Timestamp;
 use prost::Message;
 
-use super::{Deletable, Deletion, Ending, Request};
+use super::{Blockers, Deletable, Deletion, Ending, Request};
 use crate::cli::exit::Failure;
 use crate::cli::objects::pending;
 use crate::cli::objects::view::View;
@@ -19,7 +19,7 @@ use crate::store::{Id, Keys, Name};
 pub static VOLUME: Deletable = Deletable {
     plan: |request| plan(request).boxed(),
     plan_absent: None,
-    ending: Some(Ending::of_marked(blockers)),
+    ending: Some(Ending::of_marked(Blockers::Sentences(blockers))),
 };
 
 async fn plan(request: Request<'_>) -> Result<Deletion, Failure> {

@@ -7,15 +7,15 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Kind, Shown, Words};
-use crate::cli::objects::view::Item;
-use crate::cli::output::{Description, or_none};
-use crate::proto::NodeCertificate;
+use crate::cli::objects::view::{Item, View};
+use crate::cli::output::{Description, NONE, or_none};
 use crate::proto::node_certificate::State;
+use crate::proto::{Node, NodeCertificate, Role};
 use crate::store::keys::KeySpace;
 use crate::store::object::document::{given, present, with_header};
-use crate::store::object::node::role_word;
+use crate::store::object::node::{is_accepted, role_word};
 use crate::store::object::words::word_of_number;
-use crate::store::object::{Malformed, message, time};
+use crate::store::object::{Malformed, Object, message, time};
 
 const KIND: &str = "Certificate";
 
@@ -79,17 +79,98 @@ fn document(item: &Item<'_>, record: &NodeCertificate) -> Value {
     )
 }
 
+fn valid_until(record: &NodeCertificate, now: Timestamp) -> String {
+    let end = time::from_proto(record.not_after.as_ref());
+    end.map_or_else(|| NONE.to_owned(), |end| time::until(end, now))
+}
+
+fn requested_since(record: &NodeCertificate, now: Timestamp) -> String {
+    requested(record).map_or_else(|| NONE.to_owned(), |at| time::since(at, now))
+}
+
+/// What the last request of a node waits for, and who does something about it; `None` where nothing is outstanding.
+fn outstanding(record: &NodeCertificate, node: &Node) -> Option<String> {
+    let spec = node.spec.unwrap_or_default();
+    let role = node
+        .status
+        .as_ref()
+        .map_or(Role::Unspecified, |status| status.role());
+    match record.state() {
+        State::Pending if !is_accepted(&spec) => Some(format!(
+            "an operator has yet to accept the node: quorate accept {}",
+            node.name()
+        )),
+        State::Pending if role == Role::Unspecified => Some("the node has no observed role yet".to_owned()),
+        State::Pending => Some(
+            "the leader has yet to answer the request; its log and its Events (CertificatesWait) say what requests \
+             wait for"
+                .to_owned(),
+        ),
+        State::Rotate => Some(
+            "an operator asks for another certificate, which the agent of the node has yet to request".to_owned(),
+        ),
+        State::Failed | State::Issued | State::Unspecified => None,
+    }
+}
+
+/// The certificate of a node, in the description of the node.
+pub(super) fn describe_of(description: &mut Description, view: &View, node: &Node, now: Timestamp) {
+    let Some(stored) = view.get(&view.keys.certificate(node.uid())) else {
+        description.field("Certificate", format!("{NONE} (the node never requested one)"));
+        return;
+    };
+    description.field("Certificate", "");
+    if let Some(record) = read_to_describe(description, &stored.value) {
+        description.nested("Role", or_none(&role_word(record.role)));
+        describe_record(description, &record, node, now);
+    }
+}
+
+/// The certificate of the node's member of etcd, where one was requested.
+pub(super) fn describe_of_etcd(description: &mut Description, view: &View, node: &Node, now: Timestamp) {
+    if let Some(stored) = view.get(&view.keys.etcd_certificate(node.uid())) {
+        description.field("etcd Certificate", "");
+        if let Some(record) = read_to_describe(description, &stored.value) {
+            describe_record(description, &record, node, now);
+        }
+    }
+}
+
+/// The record with its state in the description, unless it cannot be read.
+fn read_to_describe(description: &mut Description, stored: &[u8]) -> Option<NodeCertificate> {
+    match message::<NodeCertificate>(KIND, stored) {
+        Ok(record) => {
+            description.nested("State", word_of_number(STATES, record.state));
+            Some(record)
+        }
+        Err(malformed) => {
+            description.nested("Malformed", malformed.to_string());
+            None
+        }
+    }
+}
+
+fn describe_record(description: &mut Description, record: &NodeCertificate, node: &Node, now: Timestamp) {
+    description
+        .nested("Valid Until", valid_until(record, now))
+        .nested("Requested", requested_since(record, now));
+    if let Some(what) = outstanding(record, node) {
+        description.nested("Pending", what);
+    }
+    if record.state() == State::Failed {
+        description.nested("Refused", format!("{}: {}", record.reason, record.message));
+    }
+}
+
 fn describe(item: &Item<'_>, description: &mut Description) {
     match read(item) {
         Ok(record) => {
-            let since = requested(&record).map(|at| time::since(at, item.now));
-            let until = time::document(record.not_after.as_ref()).unwrap_or_default();
             description
                 .field("Node", or_none(&record.node))
                 .field("State", word_of_number(STATES, record.state))
                 .field("Role", or_none(&role_word(record.role)))
-                .field("Valid Until", or_none(&until))
-                .field("Requested", or_none(&since.unwrap_or_default()));
+                .field("Valid Until", valid_until(&record, item.now))
+                .field("Requested", requested_since(&record, item.now));
             if !record.reason.is_empty() {
                 description.field("Refused", format!("{}: {}", record.reason, record.message));
             }

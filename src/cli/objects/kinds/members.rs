@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Kind, Shown, Words};
 use crate::cli::objects::view::Item;
-use crate::cli::output::{Description, UNKNOWN, yes_no};
+use crate::cli::output::{Description, UNKNOWN, bytes, yes_no};
 use crate::cli::roles::adopt;
 use crate::etcd::MemberId;
 use crate::etcd::members::ListedMember;
@@ -14,7 +14,7 @@ use crate::store::object::{Malformed, time};
 mod detail;
 mod seen;
 
-use seen::{Seen, bytes, known};
+use seen::{Seen, known};
 
 const KIND: &str = "Member";
 

@@ -13,7 +13,7 @@ use super::view::{Item, View};
 use crate::cli::exit::Failure;
 use crate::cli::output::{Description, UNKNOWN, one_line, or_none, pairs, yes_no};
 use crate::etcd::{KeyRange, Revision};
-use crate::proto::{Metadata, Node};
+use crate::proto::{Metadata, Node, Secret};
 use crate::store::keys::KeySpace;
 use crate::store::object::change::Codec;
 use crate::store::object::mark::{self, Marked};
@@ -91,6 +91,9 @@ pub struct Kind {
     pub shows_members: bool,
     /// The ranges that showing one object, or all, needs besides the objects themselves.
     pub beside: fn(&Keys, Option<&Name>) -> Vec<KeyRange>,
+    /// Further ranges that the descriptions of the objects of a view need, and whose keys follow from the objects. `true`: all objects
+    /// are described.
+    pub described_with: fn(&View, bool) -> Vec<KeyRange>,
     /// Which objects a change of a key in the ranges beside affects.
     pub affected: fn(&Keys, &[u8]) -> Affected,
     /// The key of an object that a person calls by something else than its name.
@@ -118,6 +121,15 @@ impl Affected {
 
 /// Objects that a command reads, or writes, at once: one after the other, each would wait for etcd by itself.
 pub const READ_AT_ONCE: usize = 16;
+
+/// Keys that are read for each object that is followed, rather than its own alone: so many cost about as much as a stream.
+const SHOWN_FOR_ONE: u64 = 64;
+
+/// Whether one range of so many keys is followed at less cost than a range for each of these objects.
+fn is_worthwhile(keys: u64, objects: usize) -> bool {
+    let objects = u64::try_from(objects).unwrap_or(u64::MAX);
+    keys <= objects.saturating_mul(SHOWN_FOR_ONE)
+}
 
 impl Kind {
     /// How many objects of the kind a command writes at once. Whether a node may be demoted or deleted depends on what became of
@@ -152,6 +164,7 @@ impl Kind {
             title: None,
             shows_members: false,
             beside: |_, _| Vec::new(),
+            described_with: |_, _| Vec::new(),
             affected: |_, _| Affected::Nothing,
             alias: |_, _| None,
         }
@@ -190,6 +203,54 @@ impl Kind {
         ranges
     }
 
+    /// Ranges that show these objects, and may show others as well. However many are named, the ranges are as few as for one, and
+    /// none shows a key of another.
+    fn covering_ranges(&self, keys: &Keys, ids: &[Id]) -> Vec<KeyRange> {
+        // Of each object, the range that has the same place among its ranges.
+        let mut covering: Vec<KeyRange> = Vec::new();
+        for id in ids {
+            let own = KeyRange::key(self.space.key(keys, id));
+            let of_one = [vec![own], (self.beside)(keys, Some(&id.name))].concat();
+            for (place, range) in of_one.into_iter().enumerate() {
+                match covering.get_mut(place) {
+                    Some(covered) => *covered = covered.clone().spanning(range),
+                    None => covering.push(range),
+                }
+            }
+        }
+        covering.sort_by(|one, other| one.start().cmp(other.start()));
+        let mut apart: Vec<KeyRange> = Vec::new();
+        for range in covering {
+            // A key that two streams bring would be seen as one has it, and then as the other had it before.
+            if let Some(last) = apart.pop_if(|last| last.contains(range.start())) {
+                apart.push(last.spanning(range));
+            } else {
+                apart.push(range);
+            }
+        }
+        apart
+    }
+
+    /// The ranges to follow for these objects. Each costs etcd a request to read it, and a stream to watch it: those of many objects
+    /// are covered by a few, unless that would show many times as much, or etcd lets this client read no more than was asked for.
+    pub async fn ranges_to_follow(&self, store: &Store, ids: &[Id]) -> Vec<KeyRange> {
+        let each = self.ranges(&store.keys, ids);
+        // The values of secrets are read for those alone who asked for them.
+        if ids.len() <= READ_AT_ONCE || self.shows_members || self.words.kind == Secret::KIND {
+            return each;
+        }
+        let covering = self.covering_ranges(&store.keys, ids);
+        let mut are_few = true;
+        for range in &covering {
+            if are_few && !each.contains(range) {
+                // Where etcd does not answer, the first read of the others says so.
+                let counted = store.etcd.count(range).await;
+                are_few = counted.is_ok_and(|(keys, _)| is_worthwhile(keys, ids.len()));
+            }
+        }
+        if are_few { covering } else { each }
+    }
+
     /// Which objects a change of a key in [`Kind::ranges`] affects.
     pub fn affected_objects(&self, keys: &Keys, key: &[u8]) -> Affected {
         match self.name(keys, key) {
@@ -207,6 +268,17 @@ impl Kind {
         if self.shows_members {
             view.observe_members(store).await?;
         }
+        Ok(view)
+    }
+
+    /// Reads what is described of these objects, or of all.
+    ///
+    /// # Errors
+    /// 1 if etcd did not answer.
+    pub async fn read_to_describe(&self, store: &Store, ids: &[Id]) -> Result<View, Failure> {
+        let mut view = self.read(store, ids).await?;
+        let further = (self.described_with)(&view, ids.is_empty());
+        view.read_further(store, &further).await?;
         Ok(view)
     }
 

@@ -3,7 +3,7 @@
 use futures::FutureExt;
 
 use super::{Affected, Kind, Shown, Words};
-use crate::cli::objects::delete::{Deletable, Ending, marked};
+use crate::cli::objects::delete::{Blockers, Deletable, Ending, marked};
 use crate::cli::objects::pending::NetworkUsers;
 use crate::cli::objects::view::Item;
 use crate::cli::output::Description;
@@ -35,9 +35,9 @@ pub static NETWORKS: Kind = Kind {
 static DELETED: Deletable = Deletable {
     plan: |request| marked::plan::<Network>(request, "it goes once no service uses it").boxed(),
     plan_absent: None,
-    ending: Some(Ending::of_marked(|view, id| {
+    ending: Some(Ending::of_marked(Blockers::Objects(|view, id| {
         NetworkUsers::of(view).blockers(id.name.as_str())
-    })),
+    }))),
 };
 
 fn show(item: &Item<'_>) -> Result<Shown, Malformed> {

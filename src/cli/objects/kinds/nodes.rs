@@ -3,13 +3,14 @@
 use jiff::Timestamp;
 use prost::Message as _;
 
-use super::{Affected, Kind, Shown, Words, age, identity};
+use super::{Affected, Kind, Shown, Words, age, certificates, identity};
 use crate::cli::objects::delete::nodes;
 use crate::cli::objects::view::{Item, View};
 use crate::cli::output::{Description, NONE, one_line, or_none, pairs, yes_no};
 use crate::etcd::{KeyRange, KeyValue, MemberId};
 use crate::proto::join::Progress;
 use crate::proto::{Member, Metadata, Node, NodeSession};
+use crate::release::Release;
 use crate::roles::plan::{cause_words, progress_word};
 use crate::store::object::change::Of;
 use crate::store::object::{Malformed, Object, member, node, replica, time};
@@ -26,6 +27,18 @@ pub static NODES: Kind = Kind {
             KeyRange::key(keys.join(name)),
             keys.members(),
         ],
+    },
+    described_with: |view, all| match all {
+        true => {
+            let kinds = [KeySpace::CERTIFICATES, KeySpace::ETCD_CERTIFICATES];
+            kinds.map(|kind| kind.all(&view.keys)).to_vec()
+        }
+        false => {
+            let (nodes, keys) = (view.below(&view.keys.nodes()), &view.keys);
+            let uids = nodes.filter_map(|kv| Some(Node::decode(&*kv.value).ok()?.metadata?.uid));
+            let keys = uids.flat_map(|uid| [keys.certificate(&uid), keys.etcd_certificate(&uid)]);
+            keys.map(KeyRange::key).collect()
+        }
     },
     affected: |keys, key| {
         if keys.parse_member(key).is_some() {
@@ -115,19 +128,25 @@ fn describe_node(description: &mut Description, view: &View, node: &Node, now: T
             },
         );
     describe_membership(description, view, &metadata, now);
-    let session = session(view, &metadata.name, &metadata.uid);
-    let ready = match session {
-        Some(_) => "yes",
-        None => "no (down: its session has ended, or it never had one)",
+    describe_session(description, view, &metadata, now);
+    let agent = status.agent_release.as_ref();
+    let agent = agent.and_then(|release| Release::from_proto(Some(release)).ok());
+    let keeps = match status.keeps_etcd {
+        true => " (keeps the etcd of the node)",
+        false => "",
     };
+    description.field(
+        "Agent Release",
+        agent.map_or_else(|| NONE.to_owned(), |release| format!("{release}{keeps}")),
+    );
+    certificates::describe_of(description, view, node, now);
+    certificates::describe_of_etcd(description, view, node, now);
     let controller = match (status.controller, node::release_word(node)) {
         (true, Some(_)) => "yes (its release counts in the gate)",
         (true, None) => "yes (without a release it does not count in the gate)",
         (false, _) => "no",
     };
     description
-        .field("Ready", ready)
-        .field("Session", session.map_or_else(|| NONE.to_owned(), session_text))
         .field(
             "Release",
             node::release_word(node).unwrap_or_else(|| NONE.to_owned()),
@@ -147,13 +166,29 @@ fn describe_node(description: &mut Description, view: &View, node: &Node, now: T
     description.conditions(&status.conditions, now);
 }
 
-fn session_text(alive: &KeyValue) -> String {
+/// Whether the node is ready, and by which session.
+fn describe_session(description: &mut Description, view: &View, metadata: &Metadata, now: Timestamp) {
+    let Some(alive) = session(view, &metadata.name, &metadata.uid) else {
+        description
+            .field("Ready", "no (down: its session has ended, or it never had one)")
+            .field("Session", NONE);
+        return;
+    };
     let session = NodeSession::decode(&*alive.value).unwrap_or_default();
+    let since = time::from_proto(session.ready_since.as_ref());
+    let since = since.map_or_else(String::new, |at| format!(", since {}", time::since(at, now)));
+    let replica = match session.replica.as_str() {
+        "" => String::new(),
+        replica => format!(", at replica {}", one_line(replica)),
+    };
     let lease = match alive.lease {
         Some(lease) => format!("on lease {lease}"),
         None => "on no lease: it does not end with its agent".to_owned(),
     };
-    format!("{} {lease}", or_none(&one_line(&session.session_id)))
+    let id = one_line(&session.session_id);
+    description
+        .field("Ready", format!("yes{since}"))
+        .field("Session", format!("{} {lease}{replica}", or_none(&id)));
 }
 
 /// The node's member of etcd, and the progress of its join.

@@ -7,7 +7,8 @@ use crate::cli::output::{Description, or_none};
 use crate::proto::Secret;
 use crate::store::keys::KeySpace;
 use crate::store::object::change::Of;
-use crate::store::object::{Malformed, Object, secret};
+use crate::store::object::secret::{self, Form};
+use crate::store::object::{Malformed, Object};
 
 /// The kind.
 pub static SECRETS: Kind = Kind {
@@ -24,8 +25,10 @@ pub static SECRETS: Kind = Kind {
 };
 
 fn keys_of(secret: &Secret) -> String {
-    let keys: Vec<&str> = secret.data.keys().map(String::as_str).collect();
-    keys.join(",")
+    match secret::form(secret) {
+        Form::Plain | Form::Sealed(_) => secret::names(secret).join(","),
+        Form::Kubernetes(named) => format!("kubernetes:{}/{}", named.namespace, named.name),
+    }
 }
 
 fn show(item: &Item<'_>) -> Result<Shown, Malformed> {
@@ -38,5 +41,11 @@ fn describe(item: &Item<'_>, description: &mut Description) {
     if let Some(secret) = description.object::<Secret>(item) {
         let keys = format!("{} (values are never shown)", or_none(&keys_of(&secret)));
         description.field("Keys", keys);
+        let encrypted = match secret::form(&secret) {
+            Form::Plain => "no".to_owned(),
+            Form::Sealed(sealed) => format!("with key {}", sealed.key_id),
+            Form::Kubernetes(_) => "etcd has no values of it".to_owned(),
+        };
+        description.field("Encrypted", encrypted);
     }
 }

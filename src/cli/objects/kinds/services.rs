@@ -3,7 +3,7 @@
 use futures::FutureExt;
 
 use super::{Affected, Kind, Shown, Words};
-use crate::cli::objects::delete::{Deletable, Ending, marked};
+use crate::cli::objects::delete::{Blockers, Deletable, Ending, marked};
 use crate::cli::objects::pending;
 use crate::cli::objects::view::Item;
 use crate::cli::output::{Description, NONE, or_none};
@@ -31,9 +31,9 @@ pub static SERVICES: Kind = Kind {
 static DELETED: Deletable = Deletable {
     plan: |request| marked::plan::<Service>(request, "it goes once it has no task").boxed(),
     plan_absent: None,
-    ending: Some(Ending::of_marked(|view, id| {
+    ending: Some(Ending::of_marked(Blockers::Objects(|view, id| {
         pending::of_service(view, id.name.as_str())
-    })),
+    }))),
 };
 
 fn show(item: &Item<'_>) -> Result<Shown, Malformed> {

@@ -95,6 +95,16 @@ impl TargetParser {
     pub const DELETED: Self = Self {
         named: |kind| kind.deleted.is_ok(),
     };
+
+    /// For `edit`.
+    pub const APPLIED: Self = Self {
+        named: |kind| kind.applied.is_some(),
+    };
+
+    /// For `wait`.
+    pub const FOLLOWED: Self = Self {
+        named: |kind| !kind.shows_members && kind.title.is_none(),
+    };
 }
 
 impl TypedValueParser for TargetParser {

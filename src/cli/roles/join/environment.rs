@@ -1,292 +1,88 @@
-//! The settings with which etcd starts as a member that is listed already. Pure.
-
-use std::collections::BTreeSet;
+//! How the settings are printed with which etcd starts as a member that is listed already. Pure.
 
 use serde_json::{Map, Value};
 
 use super::JoinFormat;
-use crate::cli::exit::Failure;
 use crate::cli::output::shell_word;
 use crate::etcd::MemberId;
-use crate::etcd::members::{ListedMember, MemberList};
+use crate::roles::settings::EtcdSettings;
 use crate::store::Name;
 use crate::store::object::text::to_json;
 
-/// etcd's usual port for clients.
-const CLIENT_PORT: u16 = 2379;
-
-/// etcd's settings as environment variables, in the order in which they are printed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Environment {
-    node: String,
-    member: MemberId,
-    learner: bool,
-    started: bool,
-    variables: Vec<(&'static str, String)>,
-}
-
-impl Environment {
-    /// The settings for this member of the node.
-    ///
-    /// # Errors
-    /// The member is no longer in the list.
-    pub fn new(
-        node: &Name,
-        member: MemberId,
-        list: &MemberList,
-        peer_urls: &[String],
-        client_urls: &[String],
-    ) -> Result<Self, Failure> {
-        let Some(own) = list.member(member) else {
-            return Err(Failure::failed(format!(
-                "node/{node}: its member {member} is no longer in etcd's list"
-            ))
-            .hint("join again"));
-        };
-        let own_name = own_name(node, own, list);
-        let is_unique = |name: &str| {
-            let others = list.members.iter().filter(|other| other.id != member);
-            name != own_name && others.filter(|other| other.name == name).count() == 1
-        };
-        let name_of = |listed: &ListedMember| match listed.id == member {
-            true => own_name.clone(),
-            false if is_plain(&listed.name) && is_unique(&listed.name) => listed.name.clone(),
-            // etcd compares the number of members and their URLs, so any unique name will do: for a member that never
-            // started, and for one whose name etcd would take for something else.
-            false => listed.id.to_string(),
-        };
-        let mut variables = vec![("ETCD_NAME", own_name.clone())];
-        // With the members, etcd would start a member that has lost its data as one that has forgotten its log and its
-        // votes: acknowledged writes could be lost. Without them, an empty directory is an error, and a data directory
-        // needs none.
-        if !own.is_started() {
-            let entries = list.members.iter().flat_map(|listed| {
-                let name = name_of(listed);
-                listed.peer_urls.iter().map(move |url| format!("{name}={url}"))
-            });
-            variables.push(("ETCD_INITIAL_CLUSTER", entries.collect::<Vec<_>>().join(",")));
-        }
-        variables.extend([
-            ("ETCD_INITIAL_CLUSTER_STATE", "existing".to_owned()),
-            ("ETCD_INITIAL_ADVERTISE_PEER_URLS", peer_urls.join(",")),
-        ]);
-        // etcd listens on addresses, not on host names.
-        if peer_urls.iter().all(|url| is_address(url)) {
-            variables.push(("ETCD_LISTEN_PEER_URLS", peer_urls.join(",")));
-        }
-        let client_urls = match (client_urls.is_empty(), own.client_urls.is_empty()) {
-            (false, _) => client_urls.to_vec(),
-            (true, false) => own.client_urls.clone(),
-            (true, true) => default_client_urls(peer_urls),
-        };
-        variables.push(("ETCD_ADVERTISE_CLIENT_URLS", client_urls.join(",")));
-        if client_urls.iter().all(|url| is_address(url)) {
-            variables.push(("ETCD_LISTEN_CLIENT_URLS", client_urls.join(",")));
-        }
-        Ok(Self {
-            node: node.to_string(),
-            member,
-            learner: own.learner,
-            started: own.is_started(),
-            variables,
-        })
-    }
-
-    /// Whether the member has never started.
-    pub fn is_first_start(&self) -> bool {
-        !self.started
-    }
-
-    /// The settings in this format.
-    pub fn render(&self, format: JoinFormat) -> String {
-        let lines = |indent: &str| -> String {
-            let line = |(name, value): &(&str, String)| format!("{indent}{name}={}\n", shell_word(value));
-            self.variables.iter().map(line).collect()
-        };
-        match format {
-            JoinFormat::Env => lines(""),
-            JoinFormat::Json => {
-                let pairs = self.variables.iter();
-                let pairs = pairs.map(|(name, value)| ((*name).to_owned(), Value::from(value.as_str())));
-                to_json(&Value::Object(pairs.collect::<Map<_, _>>()))
-            }
-            JoinFormat::Text => {
-                let Self { node, member, .. } = self;
-                let kind = if self.learner { "a learner" } else { "a voter" };
-                let (data, lost) = match self.started {
-                    true => (
-                        "its existing data directory",
-                        format!("If that is lost: quorate replace {node}\n"),
-                    ),
-                    false => ("an empty data directory", String::new()),
-                };
-                format!(
-                    "node/{node}: member {member} is in etcd's list as {kind}. Start its etcd on {data} with\n{}{lost}",
-                    lines("  ")
-                )
-            }
-        }
-    }
-}
-
-/// Whether etcd reads this in a list of members as it is. The list has the form of a URL's query.
-fn is_plain(name: &str) -> bool {
-    let plain = |char: char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.');
-    !name.is_empty() && name.chars().all(plain)
-}
-
-/// The name of the member if it has one, else that of the node. etcd would take two members with one name for a single one
-/// with the URLs of both.
-fn own_name(node: &Name, own: &ListedMember, list: &MemberList) -> String {
-    let wanted = if own.is_started() {
-        own.name.clone()
-    } else {
-        node.to_string()
+/// The settings of this member of the node, in this format.
+pub fn render(settings: &EtcdSettings, node: &Name, member: MemberId, format: JoinFormat) -> String {
+    let lines = |indent: &str| -> String {
+        let line = |(name, value): &(&str, String)| format!("{indent}{name}={}\n", shell_word(value));
+        settings.variables.iter().map(line).collect()
     };
-    let taken = |listed: &ListedMember| listed.id != own.id && listed.name == wanted;
-    match list.members.iter().any(taken) {
-        true => format!("{wanted}-{}", own.id),
-        false => wanted,
+    match format {
+        JoinFormat::Env => lines(""),
+        JoinFormat::Json => {
+            let pairs = settings.variables.iter();
+            let pairs = pairs.map(|(name, value)| ((*name).to_owned(), Value::from(value.as_str())));
+            to_json(&Value::Object(pairs.collect::<Map<_, _>>()))
+        }
+        JoinFormat::Text => {
+            let kind = if settings.learner { "a learner" } else { "a voter" };
+            let (data, lost) = match settings.started {
+                true => (
+                    "its existing data directory",
+                    format!("If that is lost: quorate replace {node}\n"),
+                ),
+                false => ("an empty data directory", String::new()),
+            };
+            format!(
+                "node/{node}: member {member} is in etcd's list as {kind}. Start its etcd on {data} with\n{}{lost}",
+                lines("  ")
+            )
+        }
     }
-}
-
-/// The hosts of the peer URLs at etcd's usual port for clients. Without any, etcd would advertise localhost, where no other
-/// machine reaches it.
-fn default_client_urls(peer_urls: &[String]) -> Vec<String> {
-    let hosts: BTreeSet<String> = peer_urls
-        .iter()
-        .filter_map(|url| Some(format!("{}:{CLIENT_PORT}", url.rsplit_once(':')?.0)))
-        .collect();
-    hosts.into_iter().collect()
-}
-
-fn is_address(url: &str) -> bool {
-    let authority = url.split_once("://").map_or(url, |(_, authority)| authority);
-    authority.parse::<std::net::SocketAddr>().is_ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn listed(id: u64, name: &str, peer_urls: &[&str]) -> ListedMember {
-        ListedMember {
-            id: MemberId(id),
-            name: name.to_owned(),
-            peer_urls: peer_urls.iter().map(ToString::to_string).collect(),
-            client_urls: Vec::new(),
-            learner: name.is_empty(),
+    fn settings(started: bool) -> EtcdSettings {
+        EtcdSettings {
+            learner: !started,
+            started,
+            variables: vec![
+                ("ETCD_NAME", "it's $HOME".to_owned()),
+                ("ETCD_ADVERTISE_CLIENT_URLS", "http://a;reboot:2379".to_owned()),
+            ],
         }
     }
 
-    fn list(members: Vec<ListedMember>) -> MemberList {
-        MemberList {
-            members,
-            answered_by: MemberId(1),
-        }
-    }
-
-    fn variable<'a>(environment: &'a Environment, name: &str) -> Option<&'a str> {
-        let found = environment.variables.iter().find(|(own, _)| *own == name);
-        found.map(|(_, value)| value.as_str())
-    }
-
-    #[test]
-    fn the_cluster_has_every_member_and_the_new_one_under_the_name_of_its_node() {
-        let list = list(vec![
-            listed(1, "etcd-1", &["http://10.0.0.1:2380"]),
-            listed(2, "", &["http://10.0.0.4:2380", "http://[::1]:2380"]),
-        ]);
-        let urls = list.members[1].peer_urls.clone();
-        let client = ["http://n4:2379".to_owned()];
-        let made = Environment::new(&"n4".parse().unwrap(), MemberId(2), &list, &urls, &client).unwrap();
-        assert_eq!(
-            made.render(JoinFormat::Env),
-            "ETCD_NAME=n4\n\
-             ETCD_INITIAL_CLUSTER=etcd-1=http://10.0.0.1:2380,n4=http://10.0.0.4:2380,n4=http://[::1]:2380\n\
-             ETCD_INITIAL_CLUSTER_STATE=existing\n\
-             ETCD_INITIAL_ADVERTISE_PEER_URLS=http://10.0.0.4:2380,http://[::1]:2380\n\
-             ETCD_LISTEN_PEER_URLS=http://10.0.0.4:2380,http://[::1]:2380\n\
-             ETCD_ADVERTISE_CLIENT_URLS=http://n4:2379\n"
-        );
-        assert!(made.render(JoinFormat::Json).contains("\"ETCD_NAME\": \"n4\""));
-        let text = made.render(JoinFormat::Text);
-        assert!(
-            text.contains("as a learner") && text.contains("on an empty data directory"),
-            "{text}"
-        );
+    fn printed(started: bool, format: JoinFormat) -> String {
+        render(&settings(started), &"n4".parse().unwrap(), MemberId(2), format)
     }
 
     #[test]
     fn no_value_means_more_than_itself_to_a_shell() {
-        let urls = ["http://a;reboot:2380".to_owned()];
-        let list = list(vec![listed(1, "it's $HOME", &["http://a;reboot:2380"])]);
-        let made = Environment::new(&"n1".parse().unwrap(), MemberId(1), &list, &urls, &[]).unwrap();
-        let printed = made.render(JoinFormat::Env);
-        for line in [
-            r"ETCD_NAME='it'\''s $HOME'",
-            "ETCD_INITIAL_ADVERTISE_PEER_URLS='http://a;reboot:2380'",
-        ] {
-            assert!(printed.contains(line), "{line:?} is missing: {printed}");
-        }
+        assert_eq!(
+            printed(false, JoinFormat::Env),
+            "ETCD_NAME='it'\\''s $HOME'\nETCD_ADVERTISE_CLIENT_URLS='http://a;reboot:2379'\n"
+        );
+        let json = printed(false, JoinFormat::Json);
+        assert!(json.contains("\"ETCD_NAME\": \"it's $HOME\""), "{json}");
     }
 
     #[test]
-    fn a_member_whose_name_etcd_would_misread_or_that_another_one_has_goes_by_its_id() {
-        let list = list(vec![
-            listed(1, "a=b,c", &["http://a:2380"]),
-            listed(2, "default", &["http://b:2380"]),
-            listed(3, "default", &["http://c:2380"]),
-            listed(4, "", &["http://d:2380"]),
-        ]);
-        let urls = list.members[3].peer_urls.clone();
-        let made = Environment::new(&"n4".parse().unwrap(), MemberId(4), &list, &urls, &[]).unwrap();
-        assert_eq!(
-            variable(&made, "ETCD_INITIAL_CLUSTER"),
-            Some(
-                "0000000000000001=http://a:2380,0000000000000002=http://b:2380,0000000000000003=http://c:2380,\
-                 n4=http://d:2380"
-            )
-        );
-    }
-
-    #[test]
-    fn no_two_members_get_the_same_name() {
-        let list = list(vec![
-            listed(1, "n4", &["http://a:2380"]),
-            listed(2, "", &["http://b:2380"]),
-        ]);
-        let urls = list.members[1].peer_urls.clone();
-        let made = Environment::new(&"n4".parse().unwrap(), MemberId(2), &list, &urls, &[]).unwrap();
-        assert_eq!(
-            variable(&made, "ETCD_ADVERTISE_CLIENT_URLS"),
-            Some("http://b:2379"),
-            "where none is given"
-        );
-        assert_eq!(variable(&made, "ETCD_NAME"), Some("n4-0000000000000002"));
-        assert_eq!(
-            variable(&made, "ETCD_INITIAL_CLUSTER"),
-            Some("n4=http://a:2380,n4-0000000000000002=http://b:2380")
-        );
-        assert_eq!(variable(&made, "ETCD_LISTEN_PEER_URLS"), None, "b is a host name");
-    }
-
-    #[test]
-    fn a_started_member_keeps_its_name_and_gets_no_settings_for_an_empty_disk_and_an_unlisted_one_is_a_failure()
-     {
-        let list = list(vec![listed(1, "other", &["http://a:2380"])]);
-        let node = "n1".parse().unwrap();
-        let made = Environment::new(&node, MemberId(1), &list, &["http://a:2380".to_owned()], &[]).unwrap();
-        assert_eq!(variable(&made, "ETCD_NAME"), Some("other"));
-        assert_eq!(variable(&made, "ETCD_INITIAL_CLUSTER"), None);
-        // Without this, etcd would start a cluster of its own.
-        assert_eq!(variable(&made, "ETCD_INITIAL_CLUSTER_STATE"), Some("existing"));
-        let text = made.render(JoinFormat::Text);
+    fn a_first_start_takes_an_empty_directory_and_any_other_the_data_that_is_there() {
+        let first = printed(false, JoinFormat::Text);
         assert!(
-            text.contains("as a voter") && text.contains("its existing data directory"),
-            "{text}"
+            first.contains("as a learner") && first.contains("on an empty data directory"),
+            "{first}"
         );
-        assert!(text.ends_with("If that is lost: quorate replace n1\n"), "{text}");
-        assert!(Environment::new(&node, MemberId(9), &list, &[], &[]).is_err());
+        let again = printed(true, JoinFormat::Text);
+        assert!(
+            again.contains("as a voter") && again.contains("its existing data directory"),
+            "{again}"
+        );
+        assert!(
+            again.ends_with("If that is lost: quorate replace n4\n"),
+            "{again}"
+        );
     }
 }

@@ -113,7 +113,7 @@ fn names<'a>(members: impl IntoIterator<Item = &'a Member>) -> String {
 fn members(membership: &Membership) -> String {
     let mut text = String::from("Members:\n");
     for member in membership.listed() {
-        let kind = if member.is_learner() { "learner" } else { "voter" };
+        let kind = member.kind_word();
         let said = match &member.evidence.status {
             Inquiry::Asked {
                 answer: Ok(status), ..

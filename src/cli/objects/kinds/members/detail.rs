@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::KIND;
-use super::seen::{Seen, bytes, known};
-use crate::cli::output::{Description, NONE, or_none};
+use super::seen::{Seen, known};
+use crate::cli::output::{Description, NONE, bytes, or_none};
 use crate::etcd::Revision;
 use crate::etcd::members::Status;
 use crate::roles::membership::Member;

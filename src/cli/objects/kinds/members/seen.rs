@@ -135,43 +135,7 @@ fn quorum_lost(view: &View) -> Option<String> {
     ))
 }
 
-/// `20 KiB`, `1.5 MiB`: as much as is of interest.
-pub(super) fn bytes(size: u64) -> String {
-    let mut unit = 0;
-    let mut scaled = size;
-    let mut rest = 0;
-    while scaled >= 1024 && unit < 4 {
-        (scaled, rest) = (scaled / 1024, scaled % 1024);
-        unit += 1;
-    }
-    let unit_word = ["B", "KiB", "MiB", "GiB", "TiB"][unit];
-    match (unit, scaled) {
-        (1.., ..10) => format!("{scaled}.{} {unit_word}", rest * 10 / 1024),
-        _ => format!("{scaled} {unit_word}"),
-    }
-}
-
 /// The value, or that it is not known.
 pub(super) fn known(value: Option<impl ToString>) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), |value| value.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_are_shown_in_units_that_a_person_reads() {
-        for (size, text) in [
-            (0, "0 B"),
-            (1023, "1023 B"),
-            (1024, "1.0 KiB"),
-            (20_480, "20 KiB"),
-            (1_600_000, "1.5 MiB"),
-            (8_589_934_592, "8.0 GiB"),
-            (u64::MAX, "16777215 TiB"),
-        ] {
-            assert_eq!(bytes(size), text);
-        }
-    }
 }

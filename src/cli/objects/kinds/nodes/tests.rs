@@ -1,8 +1,11 @@
 use super::*;
 use crate::etcd::{KeyValue, LeaseId, Revision};
 use crate::proto::condition::Status;
+use crate::proto::node_certificate::State;
+use crate::proto::node_spec::Membership;
 use crate::proto::{
-    Condition, CsiNode, Join, JoinRequest, Metadata, NodeSpec, NodeStatus, Registration, Role,
+    CertificateRequest, Condition, CsiNode, Join, JoinRequest, Metadata, NodeCertificate, NodeSpec,
+    NodeStatus, Registration, Role,
 };
 use crate::release::{Release, Version};
 use crate::store::Keys;
@@ -55,7 +58,7 @@ fn view() -> View {
             role: Role::Worker.into(),
             release: Some(Release::new(1, 2, 0).to_proto()),
             controller: true,
-            agent_release: None,
+            agent_release: Some(Release::new(1, 3, 0).to_proto()),
             csi: vec![CsiNode {
                 plugin: "hostpath.csi.k8s.io".to_owned(),
                 node_id: "csi-n1".to_owned(),
@@ -69,12 +72,14 @@ fn view() -> View {
                 last_transition_time: at(1_772_622_000),
                 observed_generation: 2,
             }],
+            keeps_etcd: true,
         }),
     };
     let registration = Registration {
         version: Some(Version::from(Release::new(1, 2, 0)).to_proto()),
         process: "p-1".to_owned(),
         registered_at: at(1_772_639_970),
+        page: String::new(),
     };
     let mut view = View::new(keys());
     put(&mut view, keys().node(&name("n1")), message(&node));
@@ -86,8 +91,27 @@ fn view() -> View {
     let session = NodeSession {
         node_uid: "6a8f1f0e-2f4e-4c58-9f37-0d6a3a8d2b11".to_owned(),
         session_id: "s-1".to_owned(),
+        replica: "c1".to_owned(),
+        ready_since: at(1_772_636_400),
+        ..NodeSession::default()
     };
     put(&mut view, keys().alive(&name("n1")), message(&session));
+    let certificate = NodeCertificate {
+        node: "n1".to_owned(),
+        request: Some(CertificateRequest {
+            at: at(1_772_639_970),
+            ..CertificateRequest::default()
+        }),
+        state: State::Pending.into(),
+        role: Role::Worker.into(),
+        not_after: at(1_780_329_600),
+        ..NodeCertificate::default()
+    };
+    put(
+        &mut view,
+        keys().certificate(&session.node_uid),
+        message(&certificate),
+    );
     let record = Member {
         node: "n1".to_owned(),
         node_uid: "6a8f1f0e-2f4e-4c58-9f37-0d6a3a8d2b11".to_owned(),
@@ -210,8 +234,15 @@ Desired Role:      manager
 Availability:      drain
 Member:            000000000000001f, joined 2026-03-04T15:59:30Z (30s ago)
 Join:              learner at https://10.0.0.1:2380 (LearnerNotInSync: 90 of 100)
-Ready:             yes
-Session:           s-1 on lease 1f
+Ready:             yes, since 2026-03-04T15:00:00Z (60m ago)
+Session:           s-1 on lease 1f, at replica c1
+Agent Release:     1.3.0 (keeps the etcd of the node)
+Certificate:
+  State:                pending
+  Role:                 worker
+  Valid Until:          2026-06-01T16:00:00Z (in 89d)
+  Requested:            2026-03-04T15:59:30Z (30s ago)
+  Pending:              the leader has yet to answer the request; its log and its Events (CertificatesWait) say what requests wait for
 Release:           1.2.0
 Controller:        yes (its release counts in the gate)
 CSI Plugins:
@@ -227,6 +258,75 @@ Registration:
   Since:                2026-03-04T15:59:30Z (30s ago)
 "
     );
+}
+
+/// The description of node n1 after this change of the node and of its certificate.
+fn described_with(change: impl FnOnce(&mut Node, &mut NodeCertificate)) -> String {
+    let mut view = view();
+    let key = keys().node(&"n1".parse().unwrap());
+    let mut node = Node::decode(&*view.get(&key).unwrap().value).unwrap();
+    let of_node = keys().certificate(node.uid());
+    let mut certificate = NodeCertificate::decode(&*view.get(&of_node).unwrap().value).unwrap();
+    change(&mut node, &mut certificate);
+    put(&mut view, key, message(&node));
+    put(&mut view, of_node, message(&certificate));
+    NODES.describe(&item(&view, "n1"))
+}
+
+#[test]
+fn what_a_certificate_waits_for_or_why_it_was_refused_is_said_with_its_node() {
+    let pending = described_with(|node, _| {
+        node.spec
+            .get_or_insert_default()
+            .set_membership(Membership::Pending);
+    });
+    assert!(
+        pending.contains("an operator has yet to accept the node: quorate accept n1"),
+        "{pending}"
+    );
+    let unobserved = described_with(|node, _| {
+        node.status.get_or_insert_default().set_role(Role::Unspecified);
+    });
+    assert!(
+        unobserved.contains("the node has no observed role yet"),
+        "{unobserved}"
+    );
+    let asked = described_with(|_, certificate| certificate.set_state(State::Rotate));
+    assert!(
+        asked.contains("an operator asks for another certificate"),
+        "{asked}"
+    );
+    let refused = described_with(|_, certificate| {
+        certificate.set_state(State::Failed);
+        certificate.reason = "BadRequest".to_owned();
+        certificate.message = "its signature is not one of its key".to_owned();
+    });
+    assert!(
+        refused.contains("BadRequest: its signature is not one of its key"),
+        "{refused}"
+    );
+    let issued = described_with(|_, certificate| {
+        certificate.set_state(State::Issued);
+        certificate.not_after = at(1_772_553_600);
+    });
+    assert!(
+        issued.contains("2026-03-03T16:00:00Z (24h ago)"),
+        "it has ended: {issued}"
+    );
+    assert!(!issued.contains("Pending:"), "{issued}");
+}
+
+#[test]
+fn describing_named_nodes_reads_their_certificates_alone() {
+    let view = view();
+    let uid = "6a8f1f0e-2f4e-4c58-9f37-0d6a3a8d2b11";
+    let own = [keys().certificate(uid), keys().etcd_certificate(uid)].map(KeyRange::key);
+    // n3 holds the value of n1; n2 cannot be read.
+    let of_both = [own.clone(), own].concat();
+    assert_eq!((NODES.described_with)(&view, false), of_both);
+    let kinds = [KeySpace::CERTIFICATES, KeySpace::ETCD_CERTIFICATES];
+    let all = kinds.map(|kind| kind.all(&keys()));
+    assert_eq!((NODES.described_with)(&view, true), all);
 }
 
 #[test]
