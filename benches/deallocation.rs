@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use etcd_client::{Client, Compare, CompareOp, DeleteOptions, GetOptions, Txn, TxnOp};
 use futures::StreamExt as _;
 use futures::stream;
@@ -19,6 +19,7 @@ use quorate::proto::{
     Metadata, Network, NetworkStatus, Service, ServiceSpec, ServiceStatus, Task, TaskSpec, TaskStatus,
 };
 use quorate::store::{Follower, Store};
+use quorate::summary::Latest;
 use quorate::term::Notices;
 use quorate_dev::etcd::{self, Options};
 use tokio::task::JoinSet;
@@ -27,6 +28,8 @@ use tokio::task::JoinSet;
 mod leader;
 #[path = "shared/memory.rs"]
 mod memory;
+#[path = "shared/program.rs"]
+mod program;
 
 use quorate_dev::leader::Leader;
 
@@ -47,26 +50,10 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
-        match &args[..] {
-            [mode, endpoint] if mode == memory::MODE => memory::print_growth(endpoint, index).await,
-            _ if !is_chosen(&args) => Ok(()),
-            _ => {
-                tokio::select! {
-                    measured = measure() => measured,
-                    // Dropping what runs ends its processes and removes its files.
-                    _ = tokio::signal::ctrl_c() => bail!("interrupted"),
-                }
-            }
-        }
-    })
-}
-
-/// Whether this benchmark is chosen: cargo passes `--bench` and the words that were given, one of which the name must contain.
-fn is_chosen(args: &[String]) -> bool {
-    let mut words = args.iter().filter(|arg| !arg.starts_with('-')).peekable();
-    words.peek().is_none() || words.any(|word| "deallocation".contains(word.as_str()))
+    match &args[..] {
+        [mode, endpoint] if mode == memory::MODE => memory::print_growth(endpoint, index),
+        _ => program::run("deallocation", &args, async |_| measure().await),
+    }
 }
 
 async fn measure() -> Result<()> {
@@ -339,6 +326,7 @@ fn deallocate(leader: &Leader) -> JoinSet<()> {
         store: leader.store.clone(),
         fence: leader.fence().clone(),
         notices: Notices::default(),
+        summaries: Latest::default(),
     };
     let mut tasks = JoinSet::new();
     tasks.spawn(deallocator.run());

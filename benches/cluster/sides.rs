@@ -78,12 +78,10 @@ impl Sides {
     pub async fn prepare(kubernetes: &Kubernetes, etcd: &EtcdServer) -> Result<Self> {
         // The first call builds the program: not within what is measured.
         programs()?;
-        let kubeconfig = Kubeconfig::read_from(kubernetes.kubeconfig(RAW)?)?;
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         let sides = Self {
             directory: kubernetes.directory().to_owned(),
             etcd: etcd.endpoint(),
-            raw: kube::Client::try_from(config)?,
+            raw: client_of(&kubernetes.kubeconfig(RAW)?).await?,
             quorate_kubeconfig: kubernetes.kubeconfig(QUORATE)?,
             kubectl_kubeconfig: kubernetes.kubeconfig(KUBECTL)?,
         };
@@ -314,6 +312,13 @@ impl Sides {
     fn requests(&self) -> Result<BTreeMap<String, f64>> {
         requests(&audit_log(&self.directory))
     }
+}
+
+/// A client of this kubeconfig.
+pub async fn client_of(kubeconfig: &Path) -> Result<kube::Client> {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(kube::Client::try_from(config)?)
 }
 
 /// The requests since an earlier count.

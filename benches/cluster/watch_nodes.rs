@@ -16,6 +16,7 @@ use quorate::metrics::Metrics;
 use quorate::proto::{CsiNode, Metadata, Node, NodeSpec, NodeStatus};
 use quorate::release::Release;
 use quorate::store::{Keys, Store};
+use quorate::summary::Latest;
 use tokio::process::Command;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -160,6 +161,7 @@ fn node(number: usize) -> (String, Node) {
                 topology: [("zone".to_owned(), (number % 3).to_string())].into(),
             }],
             conditions: Vec::new(),
+            keeps_etcd: false,
         }),
     };
     (format!("{PREFIX}/nodes/{name}"), node)
@@ -214,7 +216,10 @@ fn start(store: &Store) -> Watching {
     let (sender, published) = watch::channel(None);
     let mut task = JoinSet::new();
     let store = store.clone();
-    task.spawn(async move { watch_nodes(&store, &bundle, sender, CancellationToken::new()).await });
+    task.spawn(async move {
+        let (summaries, stop) = (Latest::default(), CancellationToken::new());
+        watch_nodes(&store, &bundle, sender, &summaries, stop).await;
+    });
     Watching {
         published,
         _task: task,

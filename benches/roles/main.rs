@@ -7,10 +7,11 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use prost::Message;
 use quorate::proto::{Metadata, Node, NodeSpec, NodeStatus, Role};
 use quorate::roles::controller::{RoleController, Settings};
+use quorate::summary::Latest;
 use quorate::term::{NodeWrites, Notices};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -22,6 +23,8 @@ mod leader;
 #[allow(dead_code, reason = "the tables of the other benchmarks use more of it")]
 #[path = "../cluster/measure.rs"]
 mod measure;
+#[path = "../shared/program.rs"]
+mod program;
 mod seen;
 
 use cluster::Cluster;
@@ -53,22 +56,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let mut words = args.iter().filter(|arg| !arg.starts_with('-')).peekable();
-    if words.peek().is_some() && !words.any(|word| "roles".contains(word.as_str())) {
-        return Ok(());
-    }
-    let small = args.iter().any(|arg| arg == "--small");
-    let scale = if small { SMALL } else { FULL };
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
-        tokio::select! {
-            measured = async {
-                measure_membership(scale.rounds).await?;
-                bulk::measure(scale.nodes, scale.bulk_rounds).await
-            } => measured,
-            // Dropping the cluster ends its processes and removes its files.
-            _ = tokio::signal::ctrl_c() => bail!("interrupted"),
-        }
+    program::run("roles", &args, async |small| {
+        let scale = if small { SMALL } else { FULL };
+        measure_membership(scale.rounds).await?;
+        bulk::measure(scale.nodes, scale.bulk_rounds).await
     })
 }
 
@@ -104,6 +95,7 @@ fn follow_roles(leader: &Leader) -> JoinSet<()> {
         notices: Notices::default(),
         node_writes: NodeWrites::default(),
         settings: Settings::default(),
+        summaries: Latest::default(),
     };
     let etcd = leader.store.etcd.clone();
     let mut tasks = JoinSet::new();

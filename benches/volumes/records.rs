@@ -27,8 +27,14 @@ const NODE_UID: &str = "1f0c6a1e-6a55-4dc5-9df2-0d70f1d2a6b1";
 /// Transactions in flight at once.
 const PARALLEL: usize = 8;
 
-/// The limit of every wait here; only a fault exceeds it.
-const LIMIT: Duration = Duration::from_secs(600);
+/// The limit of every wait here; only a fault exceeds it. Shorter than [`super::site::LIMIT`], since these waits say more.
+const LIMIT: Duration = Duration::from_secs(240);
+
+/// Between two looks at what is waited for.
+const POLL: Duration = Duration::from_millis(2);
+
+/// The largest answer in bytes: all volumes of a part come in one.
+const LARGEST_ANSWER: usize = 256 << 20;
 
 const ONCE: Option<Timestamp> = Some(Timestamp {
     seconds: 1_700_000_000,
@@ -106,6 +112,33 @@ fn publication_key(number: usize) -> String {
     format!("/quorate/publications/{}/{NODE}", name(number))
 }
 
+fn is_published(value: &[u8]) -> Result<bool> {
+    let status = Publication::decode(value)?.status.unwrap_or_default();
+    Ok(status.state() == State::Published)
+}
+
+/// What a stored volume or publication says of itself, for people.
+fn described(kv: &etcd_client::KeyValue) -> String {
+    let is_publication = kv.key().starts_with(b"/quorate/publications/");
+    match is_publication {
+        true => match Publication::decode(kv.value()) {
+            Ok(publication) => {
+                let status = publication.status.unwrap_or_default();
+                format!(
+                    "{:?}, with the conditions {:?}",
+                    status.state(),
+                    status.conditions
+                )
+            }
+            Err(error) => error.to_string(),
+        },
+        false => match Volume::decode(kv.value()) {
+            Ok(volume) => format!("{:?}", volume.status),
+            Err(error) => error.to_string(),
+        },
+    }
+}
+
 impl Records {
     pub async fn connect(endpoint: &str) -> Result<Self> {
         Ok(Self {
@@ -114,7 +147,7 @@ impl Records {
     }
 
     pub fn kv(&self) -> KvClient {
-        self.client.kv_client()
+        self.client.kv_client().max_decoding_message_size(LARGEST_ANSWER)
     }
 
     /// The plugin and the node.
@@ -158,34 +191,39 @@ impl Records {
         self.put_all(puts).await
     }
 
-    /// Requests the end of every publication, confirmed by its node.
+    /// Requests the end of every publication, confirmed by its node. What the leader wrote stays in its record.
     pub async fn unpublish(&self, volumes: usize) -> Result<()> {
-        let puts = (0..volumes).map(|number| {
-            let mut publication = publication(number, State::PendingUnpublish);
-            if let Some(status) = &mut publication.status {
-                status.csi_node_id = CSI_NODE.to_owned();
-            }
-            (publication_key(number), publication.encode_to_vec())
-        });
-        self.put_all(puts).await
+        let mut puts = Vec::new();
+        for (key, value) in self.stored("/quorate/publications/", volumes).await? {
+            let mut publication = Publication::decode(&*value)?;
+            publication
+                .status
+                .get_or_insert_default()
+                .set_state(State::PendingUnpublish);
+            puts.push((key, publication.encode_to_vec()));
+        }
+        self.put_all(puts.into_iter()).await
     }
 
     /// Marks every volume for deletion. What the leader wrote stays in its record.
     pub async fn delete(&self, volumes: usize) -> Result<()> {
-        let options = GetOptions::new().with_prefix();
-        let stored = self.kv().get("/quorate/volumes/", Some(options)).await?;
-        ensure!(
-            stored.kvs().len() == volumes,
-            "{} volumes are there",
-            stored.kvs().len()
-        );
         let mut puts = Vec::new();
-        for kv in stored.kvs() {
-            let mut volume = Volume::decode(kv.value())?;
+        for (key, value) in self.stored("/quorate/volumes/", volumes).await? {
+            let mut volume = Volume::decode(&*value)?;
             volume.status.get_or_insert_default().delete_requested = ONCE;
-            puts.push((kv.key_str()?.to_owned(), volume.encode_to_vec()));
+            puts.push((key, volume.encode_to_vec()));
         }
         self.put_all(puts.into_iter()).await
+    }
+
+    /// The keys below a prefix, so many of them, with their values.
+    async fn stored(&self, prefix: &str, count: usize) -> Result<Vec<(String, Vec<u8>)>> {
+        let options = GetOptions::new().with_prefix();
+        let stored = self.kv().get(prefix, Some(options)).await?;
+        let found = stored.kvs().len();
+        ensure!(found == count, "{found} keys below {prefix}, not {count}");
+        let pair = |kv: &etcd_client::KeyValue| Ok((kv.key_str()?.to_owned(), kv.value().to_vec()));
+        stored.kvs().iter().map(pair).collect()
     }
 
     /// Writes settled volumes, each published, that were made at this endpoint.
@@ -232,44 +270,94 @@ impl Records {
         self.wait_until_gone(&format!("volumes/{}", name(888_888))).await
     }
 
+    /// Looks at the last one until it is published, and then at all of them: a look at each would take longer than what is measured.
     pub async fn wait_until_published(&self, volumes: usize) -> Result<()> {
         let begun = Instant::now();
         // The volumes that were not published at the last look.
         let mut open: Vec<usize> = (0..volumes).collect();
+        let mut is_read_whole = false;
         while let Some(number) = open.last() {
             let stored = self.kv().get(publication_key(*number), None).await?;
-            let state = match stored.kvs().first() {
-                Some(kv) => Publication::decode(kv.value())?
-                    .status
-                    .unwrap_or_default()
-                    .state(),
-                None => State::Unspecified,
+            let is_published = match stored.kvs().first() {
+                Some(kv) => is_published(kv.value())?,
+                None => false,
             };
-            if state == State::Published {
+            if is_published && is_read_whole {
                 open.pop();
+            } else if is_published {
+                open = self.unpublished(volumes).await?;
+                is_read_whole = true;
             } else {
                 ensure!(
                     begun.elapsed() < LIMIT,
-                    "{} is not published after {LIMIT:?}",
-                    name(*number)
+                    "{} of {volumes} volumes are not published after {LIMIT:?}; {} is {}",
+                    open.len(),
+                    name(*number),
+                    stored.kvs().first().map_or("gone".to_owned(), described)
                 );
-                tokio::time::sleep(Duration::from_millis(2)).await;
+                tokio::time::sleep(POLL).await;
             }
         }
         Ok(())
     }
 
+    /// The volumes that are not published.
+    async fn unpublished(&self, volumes: usize) -> Result<Vec<usize>> {
+        let mut open = Vec::new();
+        // In the order of their numbers.
+        let stored = self.stored("/quorate/publications/", volumes).await?;
+        for (number, (_, value)) in stored.iter().enumerate() {
+            if !is_published(value)? {
+                open.push(number);
+            }
+        }
+        Ok(open)
+    }
+
+    pub async fn wait_until_unpublished(&self, volumes: usize) -> Result<()> {
+        self.wait_until_one_is_gone(publication_key(volumes - 1)).await?;
+        self.wait_until_gone("publications/").await
+    }
+
+    pub async fn wait_until_deleted(&self, volumes: usize) -> Result<()> {
+        self.wait_until_one_is_gone(volume_key(volumes - 1)).await?;
+        self.wait_until_gone("volumes/").await
+    }
+
+    /// Looks at one key, which is one of the last to go. To read the first key of a range, etcd walks the whole range, those that were
+    /// deleted in it included, and holds up writes meanwhile: over 10,000 keys, looks at that would be a load of their own.
+    async fn wait_until_one_is_gone(&self, key: String) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            let stored = self.kv().get(key.as_str(), None).await?;
+            let Some(kv) = stored.kvs().first() else {
+                return Ok(());
+            };
+            ensure!(
+                begun.elapsed() < LIMIT,
+                "{key} is there after {LIMIT:?}: {}",
+                described(kv)
+            );
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
     pub async fn wait_until_gone(&self, below: &str) -> Result<()> {
         let begun = Instant::now();
         loop {
-            // One key is read, not all of them counted: etcd counts by walking.
-            let options = GetOptions::new().with_prefix().with_keys_only().with_limit(1);
+            // Few are left, where there were many: see above.
+            let options = GetOptions::new().with_prefix().with_limit(1);
             let stored = self.kv().get(format!("/quorate/{below}"), Some(options)).await?;
-            if stored.kvs().is_empty() {
+            let Some(first) = stored.kvs().first() else {
                 return Ok(());
-            }
-            ensure!(begun.elapsed() < LIMIT, "{below} still has keys after {LIMIT:?}");
-            tokio::time::sleep(Duration::from_millis(2)).await;
+            };
+            ensure!(
+                begun.elapsed() < LIMIT,
+                "{below} still has keys after {LIMIT:?}, as {}: {}",
+                first.key_str()?,
+                described(first)
+            );
+            tokio::time::sleep(POLL).await;
         }
     }
 

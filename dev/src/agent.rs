@@ -6,16 +6,56 @@ use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::http::{self, Response};
 use super::process::Program;
 use super::restartable::Restartable;
-use super::{Error, ports};
+use super::{Error, ports, record};
 
 /// Limit until it has stopped. It ends at once; the machine may be busy.
 const STOP_LIMIT: Duration = Duration::from_secs(6);
 
 /// The exit code of an agent whose node was removed.
 const REMOVED: i32 = 4;
+
+/// The ports of the etcd that an agent keeps. Later starts on the same directory use them again: the other members know them.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct EtcdPorts {
+    peer: u16,
+    client: u16,
+    metrics: u16,
+}
+
+/// The flags by which the agent of this name keeps an etcd on this machine, which ends with it.
+pub fn etcd_flags(directory: &Path, name: &str, program: &Path) -> Result<Vec<String>, Error> {
+    fs::create_dir_all(directory).map_err(Error::write(directory))?;
+    let file = directory.join(format!("{name}.ports.json"));
+    let ports = match record::read::<EtcdPorts>(&file)? {
+        Some(ports) => ports,
+        None => {
+            let ports = EtcdPorts {
+                peer: ports::free_port()?,
+                client: ports::free_port()?,
+                metrics: ports::free_port()?,
+            };
+            record::write(&file, &ports)?;
+            ports
+        }
+    };
+    Ok(vec![
+        format!("--peer-url=http://127.0.0.1:{}", ports.peer),
+        format!("--client-url=http://127.0.0.1:{}", ports.client),
+        format!("--etcd-metrics=127.0.0.1:{}", ports.metrics),
+        format!("--etcd={}", program.display()),
+        "--etcd-ends-with-agent".to_owned(),
+    ])
+}
+
+/// Whether the agent with this state directory keeps an etcd.
+pub fn keeps_etcd(state: &Path) -> bool {
+    state.join("etcd.json").exists()
+}
 
 /// The configuration of an agent.
 #[derive(Clone, Debug)]

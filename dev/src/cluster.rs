@@ -123,7 +123,8 @@ impl Cluster {
         Ok(self.csi_plugin.insert(plugin))
     }
 
-    /// Starts a CSI plugin for the node of each agent, with the volumes of the plugin of [`start_csi_plugin`](Self::start_csi_plugin).
+    /// Starts a CSI plugin for the node of each agent, with the volumes of the plugin of [`start_csi_plugin`](Self::start_csi_plugin),
+    /// unless it was started.
     pub async fn start_node_plugins(
         &mut self,
         binary: &Path,
@@ -131,7 +132,7 @@ impl Cluster {
         count: usize,
     ) -> Result<(), Error> {
         let directory = self.directory.path().join("csi");
-        for name in (1..=count).map(agent_name) {
+        for name in (1..=count).map(agent_name).skip(self.node_plugins.len()) {
             let home = directory.join(&name);
             fs::create_dir_all(&home).map_err(Error::write(&home))?;
             let mut options = options::Options::in_directory(&home, driver);
@@ -146,6 +147,15 @@ impl Cluster {
         Ok(())
     }
 
+    /// Chooses the addresses at which so many replicas serve agents, unless that was done.
+    pub fn choose_servers(&mut self, replicas: usize) -> Result<(), Error> {
+        while self.servers.len() < replicas {
+            self.servers
+                .push(format!("https://127.0.0.1:{}", ports::free_port()?));
+        }
+        Ok(())
+    }
+
     /// Starts the replicas `dev-1`, `dev-2`, …, without waiting until they are ready.
     pub fn start_replicas(
         &mut self,
@@ -154,13 +164,15 @@ impl Cluster {
         settings: &ReplicaSettings,
     ) -> Result<(), Error> {
         let directory = self.directory.path().join("replicas");
+        if settings.ca_dir.is_some() {
+            self.choose_servers(settings.count)?;
+        }
         for number in 1..=settings.count {
             let mut flags = settings.flags.clone();
             if let Some(ca_dir) = &settings.ca_dir {
-                let server = format!("127.0.0.1:{}", ports::free_port()?);
+                let server = self.servers[number - 1].trim_start_matches("https://");
                 flags.push(format!("--ca-dir={}", ca_dir.display()));
                 flags.push(format!("--control-listen={server}"));
-                self.servers.push(format!("https://{server}"));
             }
             let options = replica::Options {
                 binary: settings.binary.clone(),
@@ -175,7 +187,15 @@ impl Cluster {
         Ok(())
     }
 
-    /// Starts the agents `agent-1`, `agent-2`, …, which join with this token, without waiting until they are ready.
+    /// Whether an agent of an earlier run keeps an etcd: then etcd has no quorum without it, maybe.
+    pub fn has_managers(&self, agents: usize) -> bool {
+        let directory = self.directory.path().join("agents");
+        let mut names = (1..=agents).map(agent_name);
+        names.any(|name| agent::keeps_etcd(&directory.join(name)))
+    }
+
+    /// Starts the agents `agent-1`, `agent-2`, …, which join with this token, without waiting until they are ready. Those that were
+    /// started stay as they are.
     pub fn start_agents(
         &mut self,
         binary: &Path,
@@ -184,15 +204,18 @@ impl Cluster {
         driver: &str,
     ) -> Result<(), Error> {
         let directory = self.directory.path().join("agents");
-        for (index, name) in (1..=count).map(agent_name).enumerate() {
+        let (etcd, started) = (etcd::find()?, self.agents.len());
+        for (index, name) in (1..=count).map(agent_name).enumerate().skip(started) {
             let plugin = self.node_plugins.get(index);
-            let flag = plugin.map(|plugin| format!("--csi-node={driver}={}", plugin.endpoint()));
+            let plugin = plugin.map(|plugin| format!("--csi-node={driver}={}", plugin.endpoint()));
+            let mut flags = agent::etcd_flags(&directory, &name, &etcd)?;
+            flags.extend(plugin);
             let options = agent::Options {
                 binary: binary.to_owned(),
                 name,
                 servers: self.servers.clone(),
                 token_file: Some(token.to_owned()),
-                flags: flag.into_iter().collect(),
+                flags,
                 env: Vec::new(),
             };
             self.agents.push(Agent::start(&directory, options)?);
@@ -278,21 +301,22 @@ impl Cluster {
             .find_map(|server| server.has_ended().then_some(server))
     }
 
-    /// Stops the agents, the replicas, the CSI plugin, the kube-apiserver and etcd, in this order, so that none loses a server that it
-    /// uses. Then releases the directory. Continues after an error, and returns the first one.
+    /// Stops the replicas, the kube-apiserver, the agents, the CSI plugins and etcd, in this order, so that none loses a server that it
+    /// cannot stop without: the etcd of an agent ends with it, and etcd has no quorum without that, maybe. Then releases the directory.
+    /// Continues after an error, and returns the first one.
     pub async fn stop(mut self) -> Result<(), Error> {
         let mut outcomes = Vec::new();
-        for stopped in join_all(self.agents.iter_mut().map(|agent| agent.stop())).await {
+        for stopped in join_all(self.replicas.iter_mut().map(|replica| replica.stop())).await {
             outcomes.push(stopped.map(|_| ()));
         }
-        for stopped in join_all(self.replicas.iter_mut().map(|replica| replica.stop())).await {
+        if let Some(server) = &mut self.apiserver {
+            outcomes.push(server.stop().await.map(|_| ()));
+        }
+        for stopped in join_all(self.agents.iter_mut().map(|agent| agent.stop())).await {
             outcomes.push(stopped.map(|_| ()));
         }
         for plugin in self.node_plugins.iter_mut().chain(&mut self.csi_plugin) {
             outcomes.push(plugin.stop().await.map(|_| ()));
-        }
-        if let Some(server) = &mut self.apiserver {
-            outcomes.push(server.stop().await.map(|_| ()));
         }
         if let Some(etcd) = &mut self.etcd {
             outcomes.push(etcd.stop().await);

@@ -28,6 +28,8 @@ pub struct Options {
     pub members: usize,
     /// TLS towards clients; none: plain HTTP.
     pub tls: Option<Tls>,
+    /// TLS between the members; none: plain HTTP.
+    pub peer_tls: Option<PeerTls>,
     /// Flags added to every member's default ones.
     pub flags: Vec<String>,
     /// The etcd to run; none: the one on `$PATH`.
@@ -39,10 +41,19 @@ impl Default for Options {
         Self {
             members: 1,
             tls: None,
+            peer_tls: None,
             flags: Vec::new(),
             program: None,
         }
     }
+}
+
+/// The etcd on `$PATH`.
+pub fn find() -> Result<PathBuf, Error> {
+    find_on_path("etcd").ok_or(Error::NotInstalled {
+        program: "etcd",
+        hint: "install the Debian package etcd-server, or put an etcd of version 3.4 or newer on $PATH",
+    })
 }
 
 /// The folder with the etcd, etcdctl and etcdutl of Debian's next release, if `.ci/etcd-next` has left it in the user's cache.
@@ -52,7 +63,7 @@ pub fn next_release() -> Option<PathBuf> {
     (all == [true; 3]).then_some(folder)
 }
 
-/// TLS towards clients. Members reach each other in clear text, since they share a machine.
+/// TLS towards clients.
 #[derive(Clone, Debug)]
 pub struct Tls {
     /// The authority that signs clients' certificates.
@@ -61,6 +72,15 @@ pub struct Tls {
     pub server: CertificateFiles,
     /// Whether clients must show a certificate.
     pub client_certificates: bool,
+}
+
+/// TLS between the members, as Quorate issues their certificates.
+#[derive(Clone, Debug)]
+pub struct PeerTls {
+    /// The authority that signs members' certificates.
+    pub ca: PathBuf,
+    /// The members' certificate.
+    pub member: CertificateFiles,
 }
 
 /// State that a later start on the same directory needs: members keep their peer addresses.
@@ -97,10 +117,7 @@ impl Etcd {
     /// every member serves linearizable reads.
     pub async fn start(directory: &Path, options: &Options) -> Result<Self, Error> {
         let given = options.program.clone();
-        let program = given.or_else(|| find_on_path("etcd")).ok_or(Error::NotInstalled {
-            program: "etcd",
-            hint: "install the Debian package etcd-server, or put an etcd of version 3.4 or newer on $PATH",
-        })?;
+        let program = given.map_or_else(find, Ok)?;
         fs::create_dir_all(directory).map_err(Error::write(directory))?;
         let file = directory.join(RECORD);
         if let Some(record) = record::read::<Record>(&file)? {
@@ -244,6 +261,11 @@ fn data_directory(directory: &Path, index: usize) -> PathBuf {
     directory.join(format!("{}.data", member_name(index)))
 }
 
-fn peer_url(ports: Ports) -> String {
-    format!("http://127.0.0.1:{}", ports.peer)
+fn peer_url(ports: Ports, options: &Options) -> String {
+    let scheme = if options.peer_tls.is_some() {
+        "https"
+    } else {
+        "http"
+    };
+    format!("{scheme}://127.0.0.1:{}", ports.peer)
 }

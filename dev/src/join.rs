@@ -22,6 +22,11 @@ pub async fn authorities(binary: &Path, directory: &Path) -> Result<PathBuf, Err
     Ok(ca)
 }
 
+/// The file with the token of workers, below the directory of a run.
+pub fn token_file(directory: &Path) -> PathBuf {
+    directory.join("worker.token")
+}
+
 /// The file with the token of workers. That of an earlier run lets in as well.
 pub async fn worker_token(
     binary: &Path,
@@ -29,7 +34,7 @@ pub async fn worker_token(
     ca: &Path,
     etcd: &[String],
 ) -> Result<PathBuf, Error> {
-    let file = directory.join("worker.token");
+    let file = token_file(directory);
     if file.exists() {
         return Ok(file);
     }

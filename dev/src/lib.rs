@@ -27,3 +27,13 @@ pub mod restartable;
 pub mod workspace;
 
 pub use error::Error;
+
+/// The messages and the service of `proto/otlp/v1`, for a collector of traces.
+#[allow(
+    missing_docs,
+    clippy::all,
+    reason = "generated; the .proto file holds the documentation"
+)]
+pub mod otlp {
+    tonic::include_proto!("opentelemetry.proto.collector.trace.v1");
+}

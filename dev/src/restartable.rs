@@ -30,6 +30,11 @@ impl Restartable {
         self.program.args.push(flag.into());
     }
 
+    /// Runs the program of this file from its next start on, such as that of another release.
+    pub fn replace_program(&mut self, file: &Path) {
+        file.clone_into(&mut self.program.path);
+    }
+
     /// Starts its process, unless it runs. Does not wait until it serves.
     pub fn launch(&mut self) -> Result<(), Error> {
         let running = |process: &mut Supervised| process.status().is_none();

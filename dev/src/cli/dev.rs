@@ -20,7 +20,7 @@ use quorate::cli::connection::EtcdArgs;
 use quorate::cli::dev::PROGRAM_VARIABLE;
 use quorate::cli::exit::{Exit, Failure};
 use quorate::cli::roles;
-use quorate::cli::signals::{HANGUP, INTERRUPT, Named, Signals, TERMINATE};
+use quorate::cli::signals::{ENDING, Signals};
 use quorate::etcd::members::MemberList;
 use quorate::etcd::{Config, Etcd};
 use quorate::metrics::Metrics;
@@ -46,9 +46,6 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// terminal and from the process that runs this one.
 const REPETITION: Duration = Duration::from_secs(1);
 
-/// The signals that stop a run.
-const ENDING: [Named; 3] = [INTERRUPT, TERMINATE, HANGUP];
-
 /// Arguments of the command.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -65,7 +62,7 @@ pub struct DevArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=9))]
     pub replicas: u8,
 
-    /// Agents of worker nodes, up to 9, which join with a token
+    /// Agents of worker nodes, up to 9, which join with a token; that of a node that is promoted starts an etcd
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=9))]
     pub agents: u8,
 
@@ -156,19 +153,8 @@ async fn bring_up(
     settings: &mut ReplicaSettings,
 ) -> Result<Infallible, Failure> {
     let begun = Instant::now();
-    let directory = cluster.directory();
-    say(
-        "dev",
-        &format!(
-            "data and logs are in {}{}",
-            directory.path().display(),
-            if directory.is_temporary() {
-                ", removed at the end"
-            } else {
-                ""
-            }
-        ),
-    )?;
+    say_where(cluster)?;
+    start_agents_before_etcd(cluster, args, settings).await?;
     let endpoints = start_etcd(cluster, args).await?;
     let store = Store {
         etcd: Etcd::connect(Config::new(endpoints.clone()), Metrics::new("dev"))
@@ -198,8 +184,17 @@ async fn bring_up(
         .start_replicas(&endpoints, kubeconfig.clone(), settings)
         .map_err(failure)?;
     start_agents(cluster, args, &keys, &endpoints, settings).await?;
+    let pages = cluster.replicas().iter();
     let hints = Hints {
         endpoints: endpoints.join(","),
+        pages: pages
+            .map(|replica| {
+                (
+                    replica.node_id.clone(),
+                    format!("http://127.0.0.1:{}/", replica.port),
+                )
+            })
+            .collect(),
         kubectl: kubeconfig.map(|kubeconfig| Kubectl::new(kubeconfig, bundle)),
         csi_plugin,
         prefix: keys.prefix().to_string(),
@@ -218,6 +213,17 @@ async fn bring_up(
             Err(Failure::failed("stopped following the endpoints of etcd"))
         }
     }
+}
+
+fn say_where(cluster: &Cluster) -> Result<(), Failure> {
+    let directory = cluster.directory();
+    let end = if directory.is_temporary() {
+        ", removed at the end"
+    } else {
+        ""
+    };
+    let place = directory.path().display();
+    say("dev", &format!("data and logs are in {place}{end}"))
 }
 
 async fn start_etcd(cluster: &mut Cluster, args: &DevArgs) -> Result<Vec<String>, Failure> {
@@ -290,18 +296,14 @@ async fn start_apiserver(cluster: &mut Cluster, endpoints: &[String]) -> Result<
 /// Starts the CSI plugin and returns the file with its Plugin object, which the person at the terminal may apply.
 async fn start_csi_plugin(cluster: &mut Cluster, agents: usize) -> Result<PathBuf, Failure> {
     let step = "csi-plugin";
-    let this = env::current_exe()
-        .map_err(|error| Failure::failed(format!("cannot find the file of this program: {error}")))?;
+    let this = this_program()?;
     let plugin = cluster
         .start_csi_plugin(&this, DEMO_DRIVER)
         .await
         .map_err(failure)?;
     let endpoint = plugin.endpoint().clone();
     say(step, &format!("{DEMO_DRIVER} listens on {endpoint}"))?;
-    cluster
-        .start_node_plugins(&this, DEMO_DRIVER, agents)
-        .await
-        .map_err(failure)?;
+    start_node_plugins(cluster, agents).await?;
     let file = cluster.directory().path().join("csi").join("plugin.yaml");
     let object = format!(
         "apiVersion: quorate.dev/v1\nkind: Plugin\nmetadata: {{name: {DEMO_DRIVER}}}\nspec: {{endpoint: \"{endpoint}\"}}\n"
@@ -310,7 +312,40 @@ async fn start_csi_plugin(cluster: &mut Cluster, agents: usize) -> Result<PathBu
     Ok(file)
 }
 
-/// Makes a token for workers, and starts agents that join with it.
+/// Starts a CSI plugin on the node of each agent.
+async fn start_node_plugins(cluster: &mut Cluster, agents: usize) -> Result<(), Failure> {
+    let this = this_program()?;
+    let started = cluster.start_node_plugins(&this, DEMO_DRIVER, agents).await;
+    started.map_err(failure)
+}
+
+fn this_program() -> Result<PathBuf, Failure> {
+    env::current_exe()
+        .map_err(|error| Failure::failed(format!("cannot find the file of this program: {error}")))
+}
+
+/// Starts the agents of an earlier run of which one keeps an etcd: they have certificates already, and need no token.
+async fn start_agents_before_etcd(
+    cluster: &mut Cluster,
+    args: &DevArgs,
+    settings: &ReplicaSettings,
+) -> Result<(), Failure> {
+    let count = usize::from(args.agents);
+    if !cluster.has_managers(count) {
+        return Ok(());
+    }
+    say("agents", &format!("starting {}", counted(count, "agent")))?;
+    if args.csi_demo {
+        start_node_plugins(cluster, count).await?;
+    }
+    cluster.choose_servers(settings.count).map_err(failure)?;
+    let token = join::token_file(cluster.directory().path());
+    cluster
+        .start_agents(&settings.binary, count, &token, DEMO_DRIVER)
+        .map_err(failure)
+}
+
+/// Makes a token for workers, and starts agents that join with it, unless they were started.
 async fn start_agents(
     cluster: &mut Cluster,
     args: &DevArgs,
@@ -322,7 +357,9 @@ async fn start_agents(
         return Ok(());
     };
     let count = usize::from(args.agents);
-    say("agents", &format!("starting {}", counted(count, "agent")))?;
+    if cluster.agents().len() < count {
+        say("agents", &format!("starting {}", counted(count, "agent")))?;
+    }
     let etcd = [
         format!("--etcd-endpoints={}", endpoints.join(",")),
         format!("--prefix={}", keys.prefix()),

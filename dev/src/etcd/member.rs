@@ -10,6 +10,7 @@ use crate::observe::sample;
 use crate::process::Program;
 use crate::restartable::Restartable;
 use crate::{Error, http};
+use quorate::identity::etcd::MEMBER;
 
 /// Limit until a cluster has elected its leader and serves. It takes about a second on an idle machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -46,7 +47,7 @@ impl Member {
             .members
             .iter()
             .enumerate()
-            .map(|(index, ports)| format!("{}={}", member_name(index), peer_url(*ports)))
+            .map(|(index, ports)| format!("{}={}", member_name(index), peer_url(*ports, options)))
             .collect();
         let initial = [
             format!("--initial-cluster={}", initial_cluster.join(",")),
@@ -66,13 +67,14 @@ impl Member {
         let scheme = if options.tls.is_some() { "https" } else { "http" };
         let name = member_name(index);
         let client_url = format!("{scheme}://127.0.0.1:{}", ports.client);
+        let peer_url = peer_url(ports, options);
         let mut args = vec![
             format!("--name={name}"),
             format!("--data-dir={}", data_directory(directory, index).display()),
             format!("--listen-client-urls={client_url}"),
             format!("--advertise-client-urls={client_url}"),
-            format!("--listen-peer-urls={}", peer_url(ports)),
-            format!("--initial-advertise-peer-urls={}", peer_url(ports)),
+            format!("--listen-peer-urls={peer_url}"),
+            format!("--initial-advertise-peer-urls={peer_url}"),
             format!("--listen-metrics-urls=http://127.0.0.1:{}", ports.metrics),
             // 3.4 has another default.
             "--logger=zap".to_owned(),
@@ -83,6 +85,13 @@ impl Member {
             args.push(format!("--key-file={}", tls.server.key.display()));
             args.push(format!("--trusted-ca-file={}", tls.ca.display()));
             args.push(format!("--client-cert-auth={}", tls.client_certificates));
+        }
+        if let Some(tls) = &options.peer_tls {
+            args.push(format!("--peer-cert-file={}", tls.member.cert.display()));
+            args.push(format!("--peer-key-file={}", tls.member.key.display()));
+            args.push(format!("--peer-trusted-ca-file={}", tls.ca.display()));
+            args.push("--peer-client-cert-auth".to_owned());
+            args.push(format!("--peer-cert-allowed-cn={MEMBER}"));
         }
         args.extend(initial);
         args.extend(options.flags.iter().cloned());
@@ -97,7 +106,7 @@ impl Member {
         Self {
             name,
             client_url,
-            peer_url: peer_url(ports),
+            peer_url,
             metrics_port: ports.metrics,
             data: data_directory(directory, index),
             process: Restartable::new(program, STOP_LIMIT),
@@ -170,8 +179,13 @@ impl Member {
 
     /// A sample of its `/metrics`, by its full name with labels.
     pub async fn metric(&self, name: &str) -> Option<f64> {
+        sample(&self.metrics().await?, name)
+    }
+
+    /// All of its `/metrics`.
+    pub async fn metrics(&self) -> Option<String> {
         let response = http::get(self.metrics_port, "/metrics").await.ok()?;
-        sample(&response.body, name)
+        Some(response.body)
     }
 }
 

@@ -14,6 +14,8 @@ use quorate::resources::bundle::LABEL;
 pub(super) struct Hints {
     /// Client URLs of etcd, comma-separated.
     pub endpoints: String,
+    /// The name of each replica, and the address of its status page.
+    pub pages: Vec<(String, String)>,
     /// The command for Kubernetes; none without it.
     pub kubectl: Option<Kubectl>,
     /// The file with the Plugin object; none without a CSI plugin.
@@ -148,6 +150,9 @@ impl Hints {
             endpoints, prefix, ..
         } = self;
         let mut text = String::from("\nLook at it:\n");
+        for (replica, page) in &self.pages {
+            text += &format!("  {page}    # in a browser: the status page of {replica}\n");
+        }
         let program = quoted(&self.called());
         text += &format!("  {program} status --etcd-endpoints {endpoints} --prefix {prefix}\n");
         text += &format!("  etcdctl --endpoints {endpoints} get --prefix {prefix}/ --keys-only\n");
@@ -164,7 +169,12 @@ impl Hints {
             text += &format!("  {program} apply -f {file} --etcd-endpoints {endpoints} --prefix {prefix}\n");
         }
         if let Some(last) = self.agents.last() {
-            text += "\nEach agent is the worker node of its name. To remove one, and end its agent:\n";
+            let first = self.agents.first().unwrap_or(last);
+            let etcd = format!("--etcd-endpoints {endpoints} --prefix {prefix}");
+            text += "\nEach agent is the worker node of its name. To make one a manager, whose agent starts an etcd, and a worker again:\n";
+            text += &format!("  {program} promote {first} --wait {etcd}\n");
+            text += &format!("  {program} demote {first} --yes --wait {etcd}\n");
+            text += "To remove one, and end its agent:\n";
             text += &format!(
                 "  {program} delete node {last} --yes --force --etcd-endpoints {endpoints} --prefix {prefix}\n"
             );
