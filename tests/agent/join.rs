@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::site::Site;
 use crate::identity::site::read;
 use crate::support::quorate::quorate;
+use crate::support::traced::traces_libraries;
 use crate::support::wait::{SOON, eventually};
 
 /// INV-13.
@@ -18,7 +19,7 @@ async fn a_node_joins_with_a_token_gets_the_certificate_of_its_role_and_is_ready
     let token = site.token().await;
     let secret = fs::read_to_string(&token).unwrap();
     let secret = secret.trim().rsplit('-').next().unwrap().to_owned();
-    let mut agent = site.agent("n1", &token);
+    let mut agent = site.agent_that_traces("n1", &token);
     agent.ready().await;
     site.shows("n1", "READY", "yes").await;
     let uid = site.uid("n1").await;
@@ -30,13 +31,20 @@ async fn a_node_joins_with_a_token_gets_the_certificate_of_its_role_and_is_ready
     assert_eq!(subject, format!("CN={uid}, O={cluster}, OU=quorate-worker"));
     let left = agent.metric("quorate_agent_certificate_seconds").await;
     assert!(left > 89.0 * 86400.0 && left <= 90.0 * 86400.0, "{left}");
+    for (series, count) in [
+        ("quorate_agent_session", 1.0),
+        ("quorate_agent_sessions_opened_total", 1.0),
+        ("quorate_agent_certificates_received_total", 1.0),
+    ] {
+        assert_eq!(agent.metric(series).await, count, "{series}");
+    }
     eventually(SOON, "it reports its release", async || {
         site.node("n1").await.status.unwrap().agent_release.ok_or("none")
     })
     .await;
 
     let mode = |file: &str| fs::metadata(agent.state.join(file)).unwrap().permissions().mode() & 0o777;
-    assert_eq!((mode(""), mode("agent.json")), (0o700, 0o600));
+    assert_eq!((mode(""), mode("agent.json")), (0o711, 0o600));
     let proc = |file: &str| fs::read(format!("/proc/{}/{file}", agent.pid().unwrap())).unwrap();
     let limits = String::from_utf8(proc("limits")).unwrap();
     let core = limits
@@ -52,10 +60,16 @@ async fn a_node_joins_with_a_token_gets_the_certificate_of_its_role_and_is_ready
     let argv = String::from_utf8(proc("cmdline")).unwrap();
     let keys = site.contents().await;
     let has = |bytes: &[u8], text: &str| bytes.windows(text.len()).any(|part| part == text.as_bytes());
-    for hidden in [&secret, &line] {
-        assert!(!argv.contains(hidden.as_str()), "{argv}");
-        assert!(!agent.log().contains(hidden.as_str()), "{}", agent.log());
-        assert!(!site.replicas[0].log().contains(hidden.as_str()));
+    assert!(traces_libraries(&agent.log()), "it said everything");
+    let authority = |file: &str| {
+        let key = fs::read_to_string(format!("{}/current/{file}", site.ca)).unwrap();
+        key.lines().nth(1).unwrap().to_owned()
+    };
+    let hidden = [secret, line, authority("node-ca.key"), authority("etcd-ca.key")];
+    for hidden in &hidden {
+        assert!(!argv.contains(hidden), "{argv}");
+        assert!(!agent.log().contains(hidden), "{}", agent.log());
+        assert!(!site.replicas[0].log().contains(hidden));
         assert!(keys.iter().all(|kv| !has(&kv.value, hidden)), "it is in etcd");
     }
 }

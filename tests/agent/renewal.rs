@@ -85,6 +85,17 @@ async fn an_operators_wish_and_another_role_replace_it_at_once() {
     assert_eq!(site.uid("n1").await, uid);
 }
 
+/// Waits until a request of the node waits for its answer.
+async fn pending(site: &Site, uid: &str) {
+    eventually(SOON, "another one is requested", async || {
+        match site.record(uid).await.state() {
+            State::Pending => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn an_agent_that_ends_before_the_answer_takes_it_when_it_is_back() {
     let site = Site::start().await;
@@ -98,13 +109,7 @@ async fn an_agent_that_ends_before_the_answer_takes_it_when_it_is_back() {
     let kept = std::fs::read(&key).unwrap();
     std::fs::remove_file(&key).unwrap();
     site.run(&["certificate", "rotate", "n1"]).await.expect_done();
-    eventually(SOON, "another one is requested", async || {
-        match site.record(&uid).await.state() {
-            State::Pending => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
-    })
-    .await;
+    pending(&site, &uid).await;
     agent.kill().await.unwrap();
     let requested = agent.stored()["requestedKey"].clone();
     assert!(requested.is_string());
@@ -121,4 +126,26 @@ async fn an_agent_that_ends_before_the_answer_takes_it_when_it_is_back() {
         }
     })
     .await;
+}
+
+/// The metric that an operator is alerted by.
+#[tokio::test]
+async fn what_is_left_of_a_certificate_is_counted_while_another_one_is_waited_for() {
+    let site = Site::start().await;
+    let token = site.token().await;
+    let mut agent = site.agent("n1", &token);
+    agent.ready().await;
+    let uid = site.uid("n1").await;
+    // The leader leaves the request pending.
+    std::fs::remove_file(std::path::Path::new(&site.ca).join("current/node-ca.key")).unwrap();
+    site.run(&["certificate", "rotate", "n1"]).await.expect_done();
+    pending(&site, &uid).await;
+    let left = async || agent.metric("quorate_agent_certificate_seconds").await;
+    let before = left().await;
+    eventually(SOON, "less is left", async || match left().await {
+        now if now < before => Ok(()),
+        now => Err(now),
+    })
+    .await;
+    assert_eq!(site.record(&uid).await.state(), State::Pending);
 }

@@ -1,6 +1,8 @@
-//! The session of a node: at another server when one is gone, and until a removal.
+//! The session of a node: at another server when one is gone, and of one agent at a time.
 
 use quorate::etcd::Txn;
+use quorate::proto::Condition;
+use quorate::store::object::condition;
 
 use super::site::Site;
 use crate::support::wait::{QUIET, SOON, eventually};
@@ -24,34 +26,6 @@ async fn an_agent_turns_to_another_server_and_the_node_stays_ready() {
         site.replicas[serving].launch().unwrap();
         site.replicas[serving].wait_ready().await;
     }
-}
-
-#[tokio::test]
-async fn a_removed_node_ends_its_agent_which_leaves_its_state() {
-    let site = Site::start().await;
-    let token = site.token().await;
-    let mut agent = site.agent("n1", &token);
-    agent.ready().await;
-    let (uid, stored) = (site.uid("n1").await, agent.stored());
-    site.run(&["delete", "node", "n1", "--yes", "--force"])
-        .await
-        .expect_done();
-    for _ in 0..2 {
-        assert_eq!(agent.ended().await.code(), Some(4), "{}", agent.log());
-        let said = format!("error: node n1 (uid {uid}) was removed from the cluster");
-        assert!(agent.log().contains(&said), "{}", agent.log());
-        assert_eq!(agent.stored(), stored);
-        // It never comes back, not even with a token that lets in.
-        agent.stop().await.unwrap();
-        agent.launch().unwrap();
-    }
-    assert_eq!(agent.ended().await.code(), Some(4));
-    // An empty state makes another node.
-    std::fs::remove_dir_all(&agent.state).unwrap();
-    agent.stop().await.unwrap();
-    agent.launch().unwrap();
-    agent.ready().await;
-    assert_ne!(site.uid("n1").await, uid);
 }
 
 /// INV-12.
@@ -97,4 +71,42 @@ async fn a_stopped_agent_exits_in_order_and_leaves_its_state() {
     let stopped = agent.stop().await.unwrap().unwrap();
     assert_eq!(stopped.code(), Some(0));
     agent.chain();
+}
+
+async fn duplicate(site: &Site) -> Option<Condition> {
+    let status = site.node("n1").await.status.unwrap_or_default();
+    condition::find(&status.conditions, "DuplicateAgent").cloned()
+}
+
+#[tokio::test]
+async fn two_agents_with_one_state_take_the_session_from_each_other_until_one_is_stopped() {
+    let site = Site::with(1, &["--session-lease-ms=8000"]).await;
+    let token = site.token().await;
+    let mut first = site.agent("n1", &token);
+    first.ready().await;
+    let (uid, stored) = (site.uid("n1").await, first.stored());
+    let mut copy = site.another_agent("n1", None, Some(&first.file()));
+    // The newer session wins, whichever agent opens it.
+    copy.logs("session open at").await;
+    first.logs("another session of node n1 has begun (Aborted)").await;
+    copy.logs("another session of node n1 has begun (Aborted)").await;
+    eventually(SOON, "the node says so", async || {
+        duplicate(&site).await.ok_or("it does not")
+    })
+    .await;
+    let described = site.run(&["describe", "node", "n1"]).await.expect_done();
+    assert!(described.contains("DuplicateAgent"), "{described}");
+    assert!(!first.has_ended() && !copy.has_ended(), "a session is no removal");
+
+    assert_eq!(first.stop().await.unwrap().unwrap().code(), Some(0));
+    copy.ready().await;
+    eventually(SOON, "the condition is gone", async || {
+        match duplicate(&site).await {
+            Some(condition) => Err(format!("{condition:?}")),
+            None => Ok(()),
+        }
+    })
+    .await;
+    site.shows("n1", "READY", "yes").await;
+    assert_eq!((site.uid("n1").await, copy.stored()), (uid, stored));
 }

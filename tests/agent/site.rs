@@ -1,5 +1,6 @@
 //! A cluster that serves agents, and agents of it.
 
+use std::ffi::OsString;
 use std::fs;
 use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::PermissionsExt;
@@ -20,6 +21,8 @@ use crate::identity::authorities;
 use crate::support::base::Base;
 use crate::support::clock;
 use crate::support::directory::directory;
+use crate::support::etcd::TestEtcd;
+use crate::support::leader::store_on;
 use crate::support::metrics;
 use crate::support::quorate::{Launch, TestReplica, binary};
 use crate::support::wait::{SOON, eventually};
@@ -31,6 +34,7 @@ pub struct Site {
     pub replicas: Vec<TestReplica>,
     /// Where each replica serves agents.
     pub servers: Vec<String>,
+    launches: Vec<Launch>,
     home: TempDir,
 }
 
@@ -50,12 +54,31 @@ impl Site {
 
     /// With so many replicas, each with these flags.
     pub async fn with(replicas: usize, flags: &[&str]) -> Self {
+        let launched = |launch: Launch| flags.iter().fold(launch, |launch, flag| launch.flag(*flag));
+        Self::launched(replicas, launched).await
+    }
+
+    /// With so many replicas, each launched like this.
+    pub async fn launched(replicas: usize, change: impl Fn(Launch) -> Launch) -> Self {
         let home = directory();
+        let ca = authorities(&home).await;
+        Self::on(Base::start().await, home, ca, replicas, change).await
+    }
+
+    /// The same on this etcd, with the authorities of this directory.
+    pub async fn on(
+        base: Base,
+        home: TempDir,
+        ca: String,
+        replicas: usize,
+        change: impl Fn(Launch) -> Launch,
+    ) -> Self {
         let mut site = Self {
-            base: Base::start().await,
-            ca: authorities(&home).await,
+            base,
+            ca,
             replicas: Vec::new(),
             servers: Vec::new(),
+            launches: Vec::new(),
             home,
         };
         for number in 1..=replicas {
@@ -63,14 +86,30 @@ impl Site {
             let launch = Launch::on(&site.etcd)
                 .flag(format!("--ca-dir={}", site.ca))
                 .flag(format!("--control-listen={address}"));
-            let launch = flags.iter().fold(launch, |launch, flag| launch.flag(*flag));
+            let launch = change(launch);
             site.replicas.push(launch.start(&format!("c{number}")));
+            site.launches.push(launch);
             site.servers.push(format!("https://{address}"));
         }
         for replica in &mut site.replicas {
             replica.wait_ready().await;
         }
         site
+    }
+
+    /// Replaces the only replica by one at the same address whose wall clock is off by this much, such as `+1h`.
+    pub async fn replace_off_by(&mut self, offset: &str) {
+        let ([replica], [launch]) = (&mut self.replicas[..], &self.launches[..]) else {
+            panic!("there is one replica");
+        };
+        replica.stop().await.unwrap();
+        *replica = clock::off_by(offset, launch.clone()).start("c1");
+        replica.wait_ready().await;
+    }
+
+    /// The etcd, to stop and start its members.
+    pub fn etcd_mut(&mut self) -> &mut TestEtcd {
+        &mut self.base.etcd
     }
 
     /// A directory for files of the test.
@@ -123,15 +162,50 @@ impl Site {
 
     /// Starts an agent whose wall clock is off by this much, such as `+1h`.
     pub fn agent_off_by(&self, offset: &str, name: &str, token: &Path) -> TestAgent {
+        self.agent_in(clock::variables(offset), name, token, &[])
+    }
+
+    /// Starts an agent with these variables in its environment.
+    pub fn agent_in<'v>(
+        &self,
+        variables: impl IntoIterator<Item = (&'v str, impl Into<OsString>)>,
+        name: &str,
+        token: &Path,
+        flags: &[&str],
+    ) -> TestAgent {
+        let mut options = self.options(&self.servers, name, Some(token), flags);
+        let variables = variables.into_iter();
+        options.env = variables
+            .map(|(name, value)| (name.to_owned(), value.into()))
+            .collect();
+        self.start_agent(options)
+    }
+
+    /// Starts another agent for the node of a name, beside the first one, with a state directory of its own: with a copy of what the
+    /// first one remembers, or with nothing.
+    pub fn another_agent(&self, name: &str, token: Option<&Path>, remembered: Option<&Path>) -> TestAgent {
+        let directory = self.home().join("others");
+        if let Some(file) = remembered {
+            let state = directory.join(name);
+            fs::create_dir_all(&state).unwrap();
+            fs::copy(file, state.join("agent.json")).unwrap();
+        }
+        Self::start_agent_in(&directory, self.options(&self.servers, name, token, &[]))
+    }
+
+    /// Starts an agent that logs all that it and its libraries can say.
+    pub fn agent_that_traces(&self, name: &str, token: &Path) -> TestAgent {
         let mut options = self.options(&self.servers, name, Some(token), &[]);
-        let variables = clock::variables(offset).into_iter();
-        options.env = variables.map(|(name, value)| (name.to_owned(), value)).collect();
+        options.env = vec![("RUST_LOG".to_owned(), "trace".into())];
         self.start_agent(options)
     }
 
     fn start_agent(&self, options: agent::Options) -> TestAgent {
-        let directory = self.home().join("agents");
-        TestAgent(Agent::start(&directory, options).unwrap_or_else(|error| panic!("{error}")))
+        Self::start_agent_in(&self.home().join("agents"), options)
+    }
+
+    fn start_agent_in(directory: &Path, options: agent::Options) -> TestAgent {
+        TestAgent(Agent::start(directory, options).unwrap_or_else(|error| panic!("{error}")))
     }
 
     fn options(
@@ -148,6 +222,22 @@ impl Site {
             token_file: token.map(Path::to_owned),
             flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
             env: Vec::new(),
+        }
+    }
+
+    /// Restores etcd from a snapshot while the replicas are stopped. With another token, the cluster has another id.
+    pub async fn restore(&mut self, snapshot: &Path, token: Option<&str>) {
+        for replica in &mut self.replicas {
+            replica.stop().await.unwrap();
+        }
+        match token {
+            None => self.base.etcd.restore(snapshot).await,
+            Some(token) => self.base.etcd.restore_as(token, snapshot).await,
+        }
+        self.base.store = store_on(&self.base.etcd.endpoints()).await;
+        for replica in &mut self.replicas {
+            replica.launch().unwrap();
+            replica.wait_ready().await;
         }
     }
 

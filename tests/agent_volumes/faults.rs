@@ -4,7 +4,8 @@ use std::fs;
 
 use quorate_dev::csi_plugin::faults::Happening;
 
-use super::world::{World, can_mount, is_mounted, unpublish, unpublished};
+use super::mounted::{can_mount, is_mounted};
+use super::world::{World, unpublish, unpublished};
 use crate::support::csi::answer;
 use crate::support::wait::{QUIET, SOON, eventually};
 

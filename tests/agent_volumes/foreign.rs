@@ -4,7 +4,8 @@ use std::fs;
 
 use quorate::proto::node_publication::Instruction;
 
-use super::world::{World, can_mount, is_mounted, mount, unmount, unpublish, unpublished};
+use super::mounted::{can_mount, is_mounted, mount, unmount};
+use super::world::{World, unpublish, unpublished};
 use crate::support::wait::QUIET;
 
 /// At the target, before the volume was ever published there.
@@ -145,4 +146,35 @@ async fn nothing_is_confirmed_while_an_earlier_publication_is_still_mounted() {
     assert_eq!(world.confirmed(), []);
     unmount(&world.paths(&volume).target);
     world.until_confirmed(&[unpublished(&later)]).await;
+}
+
+/// The agent starts over with another state directory, as where it takes over a node that has lost its own.
+#[tokio::test]
+async fn nothing_is_confirmed_while_a_volume_is_mounted_below_another_directory() {
+    let mut world = World::start().await;
+    let volume = world.volume("data").await;
+    world.show(vec![volume.clone()]);
+    world.until("published", 1).await;
+    if !can_mount() {
+        eprintln!("without mounts nothing is left at the old path");
+        return;
+    }
+    world.stop_agent();
+    let paths = world.paths(&volume);
+    let moved = world.directory().with_file_name("moved");
+    let inside = [&paths.target, &paths.staging].map(|path| {
+        let inside = path.strip_prefix(world.directory()).unwrap();
+        moved.join(inside)
+    });
+    fs::rename(world.directory(), &moved).unwrap();
+    world.show(vec![unpublish(&volume)]);
+    world.start_agent();
+    world.until("blocked", 1).await;
+    tokio::time::sleep(QUIET).await;
+    assert!(is_mounted(&inside[0]) && is_mounted(&inside[1]));
+    assert_eq!(world.confirmed(), []);
+    for path in &inside {
+        unmount(path);
+    }
+    world.until_confirmed(&[unpublished(&volume)]).await;
 }

@@ -7,7 +7,8 @@ use quorate::proto::access_mode::{Block, Kind, Scope, Sharing};
 use quorate::proto::{AccessMode, CsiNode};
 use quorate_dev::csi_plugin::faults::Happening;
 
-use super::world::{Confirmed, NODE, World, can_mount, is_mounted, is_read_only, unpublish, unpublished};
+use super::mounted::{can_mount, is_mounted, is_read_only};
+use super::world::{Confirmed, NODE, World, unpublish, unpublished};
 use crate::support::csi::DRIVER;
 use crate::support::wait::{QUIET, SOON, eventually, same};
 

@@ -2,9 +2,12 @@
 
 use std::fs;
 
+use quorate::proto::NodePublication;
 use quorate::proto::node_publication::Instruction;
+use quorate_dev::csi_plugin::faults::Happening;
 
-use super::world::{World, can_mount, is_mounted, unmount, unpublish, unpublished};
+use super::mounted::{can_mount, is_mounted, unmount};
+use super::world::{World, unpublish, unpublished};
 use crate::support::wait::{QUIET, SOON, eventually, same};
 
 #[tokio::test]
@@ -191,4 +194,103 @@ async fn without_a_session_nothing_is_taken_into_use_and_everything_may_be_given
     world.show(vec![unpublish(&volume)]);
     world.until_confirmed(&[unpublished(&volume)]).await;
     world.until_gone(&volume).await;
+}
+
+/// INV-6: while there was no session, the volume may have become another node's. The view of the next session is there before the
+/// session, and both reach the agent at once.
+#[tokio::test]
+async fn by_a_view_that_a_later_one_has_replaced_nothing_is_taken_into_use_as_a_session_begins() {
+    let world = World::start().await;
+    let volume = world.volume("data").await;
+    for _ in 0..50 {
+        world.session.send_replace(Some("cut off".to_owned()));
+        world.show(vec![volume.clone()]);
+        world.until("blocked", 1).await;
+        world.show(vec![]);
+        world.session.send_replace(None);
+        world.until("blocked", 0).await;
+    }
+    tokio::time::sleep(QUIET).await;
+    let none: [&str; 0] = [];
+    assert_eq!(world.calls(), none);
+}
+
+/// Another replica may show less for a moment, while the plugin is about to mount the volume.
+#[tokio::test]
+async fn a_volume_that_leaves_the_view_while_it_is_staged_is_the_agents_own_when_it_is_back() {
+    let world = World::start().await;
+    let volume = world.volume("data").await;
+    world.plugin.fault("NodeStageVolume", 1, Happening::Waits).await;
+    world.show(vec![volume.clone()]);
+    world.until_calls(&["NodeStageVolume"]).await;
+    world.show(vec![]);
+    world.until("publishing", 0).await;
+    let paths = world.paths(&volume);
+    assert!(
+        paths.record.exists() && paths.staging.is_dir(),
+        "without them, the mount would be a foreign one"
+    );
+    world.plugin.release().await;
+    if can_mount() {
+        eventually(SOON, "it is staged", async || {
+            same(is_mounted(&paths.staging), true)
+        })
+        .await;
+    }
+    world.show(vec![volume.clone()]);
+    world.until("published", 1).await;
+    world.show(vec![unpublish(&volume)]);
+    world.until_confirmed(&[unpublished(&volume)]).await;
+    world.until_gone(&volume).await;
+}
+
+/// Shows a volume more than the plugin has places for calls, and holds the calls.
+async fn one_waits_for_its_place(world: &World) -> Vec<NodePublication> {
+    let mut volumes = Vec::new();
+    for number in 0..=16 {
+        volumes.push(world.volume(&format!("v{number}")).await);
+    }
+    world
+        .plugin
+        .fault("NodeStageVolume", None, Happening::Waits)
+        .await;
+    world.show(volumes.clone());
+    world.until_calls(&["NodeStageVolume"; 16]).await;
+    volumes
+}
+
+/// INV-6: while a volume waits for its place, it may become another node's.
+#[tokio::test]
+async fn a_call_that_waited_for_its_place_is_not_made_after_the_session_is_lost() {
+    let world = World::start().await;
+    one_waits_for_its_place(&world).await;
+    // An operator confirms in the node's place, and another node gets the volumes.
+    world.session.send_replace(Some("cut off".to_owned()));
+    world.plugin.release().await;
+    world.until("blocked", 17).await;
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(world.calls(), ["NodeStageVolume"; 16]);
+    world.session.send_replace(None);
+    world.until("published", 17).await;
+}
+
+/// The same where the view says meanwhile that the publication is over.
+#[tokio::test]
+async fn a_call_that_waited_for_its_place_is_not_made_for_a_publication_that_is_over() {
+    let world = World::start().await;
+    let mut volumes = one_waits_for_its_place(&world).await;
+    let calls = world.plugin.calls_of("NodeStageVolume");
+    let is_called = |volume: &NodePublication| {
+        let mut calls = calls.iter();
+        calls.any(|call| call.begun.volume == volume.volume_id)
+    };
+    let at = volumes.iter().position(|volume| !is_called(volume)).unwrap();
+    let over = volumes.remove(at);
+    world.show(volumes.clone());
+    world.until("publishing", 16).await;
+    world.plugin.release().await;
+    world.until("published", 16).await;
+    let calls = world.plugin.calls().unwrap().into_iter();
+    let mut about = calls.filter(|call| call.begun.volume == over.volume_id);
+    assert!(about.all(|call| !call.begun.method.starts_with("Node")));
 }

@@ -10,13 +10,13 @@ use quorate_dev::csi_plugin::order::Order;
 
 use super::world::{World, unpublish, unpublished};
 use crate::support::csi::answer;
-use crate::support::traced::Traced;
+use crate::support::traced::{Traced, traces_libraries};
 use crate::support::wait::{SOON, eventually};
 
 const VALUE: &str = "s3cr3t-sentinel";
 
 /// The text of every file below a directory, links not followed.
-fn texts(directory: &Path) -> String {
+pub fn texts(directory: &Path) -> String {
     let mut text = String::new();
     for entry in fs::read_dir(directory).unwrap() {
         let entry = entry.unwrap();
@@ -74,6 +74,7 @@ async fn no_secret_value_is_on_disk_in_a_trace_a_metric_or_an_argument_and_it_is
 
     let command_line = format!("/proc/{}/cmdline", world.plugin.process().unwrap().pid());
     let traces = traced.text();
+    assert!(traces_libraries(&traces), "it said everything");
     assert!(
         traces.contains("cannot log in with <secret>"),
         "the plugin's message is there"

@@ -1,17 +1,12 @@
 //! A node with volumes: the agent's part of this process, a real plugin, and a control API that only notes what is confirmed.
-//!
-//! Where this process may mount, the plugin makes real bind mounts below the test's own directory, and whatever is left there is
-//! unmounted at the end. Elsewhere its targets are links: then the tests cover calls, paths, files and confirmations, and say so.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorate::agent::CsiNodePlugin;
 use quorate::agent::confirm::{Confirm, NotConfirmed};
-use quorate::agent::volumes::mounts::{At, Mounts};
 use quorate::agent::volumes::paths::{Layout, Paths};
 use quorate::agent::volumes::{Settings, Times, run};
 use quorate::csi::{Secrets, VolumeId};
@@ -24,6 +19,7 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::mounted::{Unmounted, can_mount, mounted_below};
 use crate::support::csi::{DRIVER, LONG, TestPlugin, create};
 use crate::support::wait::{SOON, eventually, same};
 
@@ -73,19 +69,6 @@ impl Confirm for Control {
     }
 }
 
-/// Unmounts what is left below a directory.
-pub struct Unmounted(PathBuf);
-
-impl Drop for Unmounted {
-    fn drop(&mut self) {
-        let left: Vec<PathBuf> = mounts().below(&self.0).map(|mount| mount.path.clone()).collect();
-        for path in left.iter().rev() {
-            // Lazily: a program of the test may still be in it.
-            let _ = Command::new("umount").arg("-l").arg(path).status();
-        }
-    }
-}
-
 /// An agent's part for volumes, as its process runs it.
 struct Agent {
     _task: JoinSet<()>,
@@ -120,12 +103,10 @@ impl World {
         })
         .await;
         let directory = tempfile::Builder::new().prefix("qnode-").tempdir().unwrap();
-        // The table of mounts has no links.
-        let path = fs::canonicalize(directory.path()).unwrap();
         let mut world = Self {
             agent: None,
             plugin,
-            _unmounted: Unmounted(path),
+            _unmounted: Unmounted::below(directory.path()),
             directory,
             views: watch::Sender::new(None),
             session: watch::Sender::new(None),
@@ -138,6 +119,11 @@ impl World {
     /// The directory of the volumes.
     pub fn directory(&self) -> PathBuf {
         fs::canonicalize(self.directory.path()).unwrap().join("volumes")
+    }
+
+    /// What the uids of the volumes begin with.
+    fn uids(&self) -> &str {
+        self.directory.path().file_name().unwrap().to_str().unwrap()
     }
 
     /// Starts the agent, in place of one that runs.
@@ -252,7 +238,8 @@ impl World {
     ) -> NodePublication {
         let mut publication = NodePublication {
             volume: name.to_owned(),
-            volume_uid: format!("volume-uid-of-{name}"),
+            // Its own, as those of a cluster are: the agents of all tests see the same mounts.
+            volume_uid: format!("{}-{name}", self.uids()),
             publication_uid: format!("uid-of-{name}"),
             instruction: Instruction::Publish.into(),
             plugin: DRIVER.to_owned(),
@@ -340,68 +327,4 @@ pub fn unpublished(publication: &NodePublication) -> Confirmed {
         volume: publication.volume.clone(),
         uid: publication.publication_uid.clone(),
     }
-}
-
-fn mounts() -> Mounts {
-    Mounts::parse(&fs::read("/proc/self/mountinfo").unwrap()).unwrap()
-}
-
-/// Whether something is mounted there.
-pub fn is_mounted(path: &Path) -> bool {
-    mounts().at(path) != At::Nothing
-}
-
-/// Whether a mount there is read-only.
-pub fn is_read_only(path: &Path) -> bool {
-    mounts()
-        .below(path)
-        .any(|mount| mount.path == path && mount.read_only)
-}
-
-/// The mounts at this path and below it.
-pub fn mounted_below(path: &Path) -> Vec<PathBuf> {
-    mounts().below(path).map(|mount| mount.path.clone()).collect()
-}
-
-/// Mounts one directory at another.
-pub fn mount(from: &Path, to: &Path) {
-    assert!(
-        Command::new("mount")
-            .arg("--bind")
-            .args([from, to])
-            .status()
-            .unwrap()
-            .success()
-    );
-}
-
-/// Unmounts what is there, also where it is in use.
-pub fn unmount(path: &Path) {
-    assert!(
-        Command::new("umount")
-            .arg("-l")
-            .arg(path)
-            .status()
-            .unwrap()
-            .success()
-    );
-}
-
-/// Whether this process may mount. Says once which parts of the tests links cover where it may not.
-pub fn can_mount() -> bool {
-    static CAN: OnceLock<bool> = OnceLock::new();
-    *CAN.get_or_init(|| {
-        let directory = tempfile::tempdir().unwrap();
-        let tried = Command::new("mount").arg("--bind").args([directory.path(); 2]).output();
-        let can = tried.is_ok_and(|output| output.status.success());
-        if can {
-            unmount(directory.path());
-        } else {
-            eprintln!(
-                "no mounts here (root is missing): the plugin makes links. Calls, paths, files and confirmations are covered; \
-                 that the kernel refuses writes, and that a volume in use stays mounted, is not"
-            );
-        }
-        can
-    })
 }

@@ -4,21 +4,24 @@ use std::time::Duration;
 
 use quorate::proto::Role;
 use quorate::proto::node_certificate::State;
+use rcgen::KeyPair;
 use tonic::Code;
 
-use super::site::{Key, Member, Site, leads, renew, report, status, status_within};
+use super::site::{Joined, Key, Member, Site, leads, renew, report, status, status_within};
 use crate::support::clock::off_by;
 use crate::support::quorate::Replicas;
 
 /// INV-13.
 #[tokio::test]
 async fn a_node_renews_its_certificate_with_another_key_and_gets_the_observed_role() {
-    let site = Site::start().await;
-    let token = site.token(&["--role", "worker"]).await;
-    let mut replica = site.replica().await;
-    let mut client = site.client(&mut replica).await;
-    let node = site.member(&mut client, "n1", &token).await;
-    let mut own = site.client_of(&mut replica, &node).await;
+    let Joined {
+        site,
+        mut replica,
+        mut client,
+        node,
+        mut own,
+        ..
+    } = Joined::start().await;
     let key = Key::new();
     renew(&mut own, &key.csr).await.unwrap();
     let answer = status(&mut client, &node.uid).await.unwrap();
@@ -40,6 +43,31 @@ async fn a_node_renews_its_certificate_with_another_key_and_gets_the_observed_ro
     site.run(&["certificate", "rotate", "n1"]).await.expect_done();
     let asked = status(&mut client, &renewed.uid).await.unwrap();
     assert_eq!(asked.state(), State::Rotate, "it has no answer to wait for");
+}
+
+#[tokio::test]
+async fn a_renewal_that_is_repeated_with_the_same_key_is_one_request() {
+    let Joined {
+        site,
+        mut replica,
+        node,
+        mut own,
+        ..
+    } = Joined::start().await;
+    // The leader leaves the request pending.
+    std::fs::remove_file(format!("{}/current/node-ca.key", site.ca)).unwrap();
+    let says = "the node authority cannot sign any more";
+    replica.wait_for_log(says).await;
+    let key = Key::new();
+    let again = Key::of(KeyPair::from_pem(&key.pair.serialize_pem()).unwrap());
+    assert_ne!(again.csr, key.csr, "its signature is another one");
+    renew(&mut own, &key.csr).await.unwrap();
+    let first = site.record(&node.uid).await;
+    assert_eq!(first.state(), State::Pending);
+    renew(&mut own, &again.csr).await.unwrap();
+    assert_eq!(site.record(&node.uid).await, first);
+    renew(&mut own, &Key::new().csr).await.unwrap();
+    assert_ne!(site.record(&node.uid).await, first);
 }
 
 #[tokio::test]

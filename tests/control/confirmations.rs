@@ -9,7 +9,7 @@ use quorate::proto::{
 use quorate::term::Notices;
 use tonic::{Code, Status};
 
-use super::site::{Client, Site};
+use super::site::{Client, Site, confirm_unpublished};
 use crate::identity::site::certifying_leader;
 use crate::support::base::document;
 
@@ -44,14 +44,6 @@ async fn stored(site: &Site, key: &[u8]) -> Publication {
     Publication::decode(&*stored.value).unwrap()
 }
 
-async fn unpublished(client: &mut Client, uid: &str) -> Result<(), Status> {
-    let request = ConfirmUnpublishedRequest {
-        volume: "data".to_owned(),
-        publication_uid: uid.to_owned(),
-    };
-    client.confirm_unpublished(request).await.map(drop)
-}
-
 async fn expanded(client: &mut Client, uid: &str, capacity_bytes: i64) -> Result<(), Status> {
     let request = ConfirmExpandedRequest {
         volume: "data".to_owned(),
@@ -75,18 +67,18 @@ async fn a_node_confirms_its_own_publication_and_from_one_state_alone() {
     let other = site.client_of(&mut replica, &second).await;
     for state in [State::PendingPublish, State::Published] {
         let key = publish(&site, "n1", &first.uid, state).await;
-        let refused = unpublished(&mut own, "p-n1").await.unwrap_err();
+        let refused = confirm_unpublished(&mut own, "p-n1").await.unwrap_err();
         assert_eq!(refused.code(), Code::FailedPrecondition, "{state:?}: {refused}");
         assert_eq!(stored(&site, &key).await.status.unwrap().state(), state);
     }
     let key = publish(&site, "n1", &first.uid, State::PendingNodeUnpublish).await;
     let before = stored(&site, &key).await;
     for (client, uid) in [(&other, "p-n1"), (&own, "p-n2"), (&own, "")] {
-        let refused = unpublished(&mut client.clone(), uid).await.unwrap_err();
+        let refused = confirm_unpublished(&mut client.clone(), uid).await.unwrap_err();
         assert_eq!(refused.code(), Code::FailedPrecondition, "{uid}: {refused}");
     }
     assert_eq!(stored(&site, &key).await, before);
-    unpublished(&mut own, "p-n1").await.unwrap();
+    confirm_unpublished(&mut own, "p-n1").await.unwrap();
     let mut expected = before;
     expected
         .status
@@ -98,12 +90,12 @@ async fn a_node_confirms_its_own_publication_and_from_one_state_alone() {
         expected,
         "a request to publish it again stays"
     );
-    unpublished(&mut own, "p-n1")
+    confirm_unpublished(&mut own, "p-n1")
         .await
         .expect("the reply may have been lost");
     // One of a former node of the name is another one.
     let key = publish(&site, "n1", "former", State::PendingNodeUnpublish).await;
-    let refused = unpublished(&mut own, "p-n1").await.unwrap_err();
+    let refused = confirm_unpublished(&mut own, "p-n1").await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
     let left = stored(&site, &key).await.status.unwrap();
     assert_eq!(left.state(), State::PendingNodeUnpublish);

@@ -1,10 +1,12 @@
 //! Connections: TLS 1.3 alone, and none that delays another.
 
+use std::path::Path;
+use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::process::Command;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -16,8 +18,9 @@ use tokio_rustls::rustls::{
 };
 use tonic::Code;
 
-use super::site::{Key, Site, control_address, report};
-use crate::support::quorate::{Launch, TestReplica};
+use super::site::{Key, Site, control_address, leads, report};
+use crate::support::etcd::TestEtcd;
+use crate::support::quorate::{Launch, TestReplica, binary};
 use crate::support::wait::{SOON, eventually, same};
 
 fn config(site: &Site, versions: &[&'static SupportedProtocolVersion]) -> Arc<ClientConfig> {
@@ -134,14 +137,16 @@ async fn what_is_no_tls_and_what_is_no_grpc_harms_no_other() {
 async fn a_replica_that_stops_ends_its_calls_and_exits_in_time() {
     let site = Site::start().await;
     let token = site.token(&["--role", "worker"]).await;
-    let mut replica = site.launch().flag("--approve-joins").start("c1");
+    let launch = site.launch().flag("--approve-joins");
+    let mut replica = launch.variable("RUST_LOG", "info,quorate=debug").start("c1");
     let mut client = site.client(&mut replica).await;
     let uid = Key::new().join(&mut client, "n1", &token).await.unwrap();
     let mut waiting = client.clone();
+    let waits = format!("a call waits for the certificate of {uid}");
     let calling = async move { super::site::status(&mut waiting, &uid).await };
     let stopping = async {
-        // For the call to be under way: it is answered only at its deadline otherwise.
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        // Otherwise it is answered only at its deadline.
+        replica.wait_for_log(&waits).await;
         replica.terminate();
         replica.ended().await
     };
@@ -168,4 +173,75 @@ async fn without_authorities_there_is_no_control_port_and_an_address_in_use_is_n
     let mut without = launch().start("c2");
     eventually(SOON, "it leads", async || same(without.leads().await, true)).await;
     assert!(!without.log().contains("control API on"), "{}", without.log());
+}
+
+/// Its part in the election does not depend on agents.
+#[tokio::test]
+async fn a_replica_is_ready_once_its_control_port_has_a_certificate_and_says_what_hinders_another_one() {
+    let site = Site::start().await;
+    let (file, away) = (
+        format!("{}/current/node-ca.key", site.ca),
+        site.path("node-ca.key"),
+    );
+    std::fs::rename(&file, &away).unwrap();
+    let mut replica = site.launch().start("c1");
+    leads(&replica).await;
+    let page = async |wanted: u16, line: &str| {
+        let what = format!("/readyz answers {wanted} with {line:?}");
+        eventually(SOON, &what, async || {
+            let page = replica.get("/readyz?verbose").await;
+            match page.map_err(|error| error.to_string())? {
+                page if page.status == wanted && page.body.contains(line) => Ok(()),
+                page => Err(format!("{} {}", page.status, page.body)),
+            }
+        })
+        .await;
+    };
+    page(
+        503,
+        "[-]control failed: the control port has no certificate, so that no agent can call: cannot read",
+    )
+    .await;
+    page(503, "[+]gate ok").await;
+    assert!(replica.leads().await);
+    std::fs::rename(&away, &file).unwrap();
+    page(200, "[+]control ok\n").await;
+    // Agents are served on, so that this replica stays ready.
+    std::fs::rename(&file, &away).unwrap();
+    page(200, "and cannot be replaced: cannot read").await;
+    drop(site.client(&mut replica).await);
+}
+
+/// Each agent is a connection, and in many containers a process begins with 1,024 files.
+#[tokio::test]
+async fn a_replica_may_have_as_many_files_open_as_the_system_allows() {
+    let etcd = TestEtcd::start().await;
+    let endpoints = format!("--etcd-endpoints={}", etcd.endpoints_flag());
+    let replica = Command::new("/bin/sh")
+        .args(["-c", "ulimit -S -n 128; exec \"$0\" \"$@\""])
+        .arg(binary())
+        .args(["run", "--no-kubernetes", "--node-id=c1", "--listen=127.0.0.1:0"])
+        .arg(endpoints)
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let process = Path::new("/proc").join(replica.id().unwrap().to_string());
+    let own = binary().canonicalize().unwrap();
+    eventually(SOON, "the replica has replaced the shell", async || {
+        same(process.join("exe").read_link().unwrap(), own.clone())
+    })
+    .await;
+    eventually(SOON, "the limit is raised", async || {
+        let limits = std::fs::read_to_string(process.join("limits")).unwrap();
+        let line = limits.lines().find(|line| line.starts_with("Max open files"));
+        let mut words = line.unwrap().split_whitespace().skip(3);
+        let (soft, hard) = (words.next().unwrap(), words.next().unwrap());
+        assert_ne!(hard, "128");
+        same(soft.to_owned(), hard.to_owned())
+    })
+    .await;
 }

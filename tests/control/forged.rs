@@ -1,5 +1,6 @@
 //! Certificates that look like those of a node: signed elsewhere, for another time, or written otherwise.
 
+use quorate::proto::certificate_refused::Reason;
 use quorate::proto::control_client::ControlClient;
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -8,7 +9,7 @@ use rcgen::{
 use tonic::Code;
 use tonic::transport::Identity;
 
-use super::site::{Client, Member, Site, removed_uid, report};
+use super::site::{Client, Member, Site, not_proven, removed_uid, report};
 use crate::support::quorate::{TestReplica, quorate};
 
 /// What a certificate says, before it is signed.
@@ -71,18 +72,19 @@ async fn client(site: &Site, replica: &mut TestReplica, identity: Identity) -> C
     ControlClient::new(site.channel(replica, Some(identity)).await)
 }
 
-/// Connects with this certificate and reports; the code and the message of the answer.
-async fn said(site: &Site, replica: &mut TestReplica, identity: Identity) -> (Code, String) {
+/// Connects with this certificate and reports; the code and the message of the answer, and why the certificate proves no node.
+async fn said(site: &Site, replica: &mut TestReplica, identity: Identity) -> (Code, String, Option<Reason>) {
     let mut client = client(site, replica, identity).await;
     match report(&mut client, 1, &[]).await {
-        Ok(()) => (Code::Ok, String::new()),
+        Ok(()) => (Code::Ok, String::new(), None),
         Err(refused) => {
             assert_eq!(
                 removed_uid(&refused),
                 None,
                 "no agent may take this for its removal"
             );
-            (refused.code(), refused.message().to_owned())
+            let reason = not_proven(&refused);
+            (refused.code(), refused.message().to_owned(), reason)
         }
     }
 }
@@ -96,7 +98,7 @@ async fn a_certificate_that_the_authority_would_not_have_written_opens_nothing()
     let mut joining = site.client(&mut replica).await;
     let node = site.member(&mut joining, "n1", &token).await;
     let like = || Forged::like(&site, &node);
-    let (genuine, _) = said(&site, &mut replica, like().genuine(&site)).await;
+    let (genuine, ..) = said(&site, &mut replica, like().genuine(&site)).await;
     assert_eq!(
         genuine,
         Code::Ok,
@@ -151,6 +153,14 @@ async fn a_certificate_that_the_authority_would_not_have_written_opens_nothing()
         let answer = said(&site, &mut replica, forged.genuine(&site)).await;
         assert_eq!(answer.0, code, "{expected}: {answer:?}");
         assert!(answer.1.contains(expected), "{expected}: {answer:?}");
+        let reason = match expected {
+            "not one of a node" => Some(Reason::NotOfNode),
+            "not one of the node authority" => Some(Reason::Foreign),
+            "has expired" => Some(Reason::Expired),
+            "not valid yet" => Some(Reason::NotYetValid),
+            _ => None,
+        };
+        assert_eq!(answer.2, reason, "{answer:?}");
     }
 }
 
@@ -176,6 +186,7 @@ async fn a_certificate_of_another_authority_opens_nothing() {
             "{directory} {authority}: {answer:?}"
         );
         assert!(answer.1.contains("not one of the node authority"), "{answer:?}");
+        assert_eq!(answer.2, Some(Reason::Foreign));
     }
 }
 

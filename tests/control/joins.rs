@@ -1,6 +1,6 @@
 //! Joining with a token.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use prost::Message;
 use quorate::proto::node_certificate::State;
@@ -10,8 +10,10 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tonic::Code;
 
-use super::site::{Key, Site, leads, removed_uid, report, status, status_within};
-use crate::support::proxy::{Network, Proxy};
+use super::site::{Key, Serving, Site, leads, leads_on, removed_uid, report, status, status_within};
+use crate::support::proxy::Network;
+use crate::support::quorate::TestReplica;
+use crate::support::traced::traces_libraries;
 use crate::support::wait::{SOON, eventually, same};
 
 fn desired(node: &Node) -> Role {
@@ -28,7 +30,8 @@ async fn the_token_decides_the_desired_role_and_the_certificate_says_the_observe
     let site = Site::start().await;
     let worker = site.token(&["--role", "worker"]).await;
     let manager = site.token(&["--role", "manager"]).await;
-    let mut replica = site.replica().await;
+    let mut replica = site.launch().variable("RUST_LOG", "trace").start("c1");
+    leads(&replica).await;
     let mut client = site.client(&mut replica).await;
     let member = site.member(&mut client, "w1", &worker).await;
     let node = site.node("w1").await;
@@ -44,17 +47,29 @@ async fn the_token_decides_the_desired_role_and_the_certificate_says_the_observe
     .await;
     let mut own = site.client_of(&mut replica, &leader).await;
     report(&mut own, 1, &[]).await.unwrap();
-    let joined = replica.metric("quorate_nodes_joined_total").await;
+    let joined = replica
+        .metric("quorate_node_joins_total{result=\"created\"}")
+        .await;
     assert_eq!(joined, 2.0);
     let counted = "quorate_control_calls_total{method=\"Join\",code=\"OK\"}";
     assert_eq!(replica.metric(counted).await, 2.0);
-    // Nothing of a token or a key is in the log.
+    expect_no_secret(&site, &mut replica, &[&worker, &manager]);
+}
+
+/// Nothing of these tokens or of a key of the authority is in the log, which says everything.
+fn expect_no_secret(site: &Site, replica: &mut TestReplica, tokens: &[&str]) {
     let log = replica.log();
-    for token in [&worker, &manager] {
-        let secret = token.rsplit('-').next().unwrap();
-        assert!(!log.contains(secret), "{log}");
+    assert!(traces_libraries(&log), "it said everything");
+    let secrets = tokens
+        .iter()
+        .map(|token| token.rsplit('-').next().unwrap().to_owned());
+    let key = site.authority("node-ca.key");
+    let lines = key.lines().map(str::to_owned).filter(|line| line.len() > 40);
+    let secrets: Vec<String> = secrets.chain(lines).collect();
+    for secret in secrets.iter().map(String::as_str).chain(["PRIVATE KEY"]) {
+        let found = log.lines().find(|line| line.contains(secret));
+        assert_eq!(found, None);
     }
-    assert!(!log.contains("PRIVATE KEY"), "{log}");
 }
 
 #[tokio::test]
@@ -66,9 +81,10 @@ async fn a_token_that_is_missing_wrong_rotated_or_of_another_cluster_lets_in_no_
     let foreign = elsewhere.token(&["--role", "worker"]).await;
     let (front, secret) = token.rsplit_once('-').unwrap();
     let (foreign_front, foreign_secret) = foreign.rsplit_once('-').unwrap();
-    let mut replica = site.replica().await;
+    let mut replica = site.launch().variable("RUST_LOG", "trace").start("c1");
+    leads(&replica).await;
     let mut client = site.client(&mut replica).await;
-    let key = Key::new();
+    let (key, begun) = (Key::new(), Instant::now());
     for wrong in [
         "",
         "no token",
@@ -97,15 +113,27 @@ async fn a_token_that_is_missing_wrong_rotated_or_of_another_cluster_lets_in_no_
     let refused = broken.join(&mut client, "n1", &token).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
     key.join(&mut client, "n1", &token).await.unwrap();
+    expect_no_secret(&site, &mut replica, &[&token, &former, &foreign]);
+    let refused = replica
+        .metric("quorate_node_joins_total{result=\"refused\"}")
+        .await;
+    assert_eq!(refused, 13.0);
+    // Anybody can have a join refused, and each line costs.
+    let log = replica.log();
+    let says = |line: &&str| line.contains(" WARN ") && line.contains("an agent may not join as node n1");
+    let warnings = log.lines().filter(says).count() as u64;
+    let most = 1 + begun.elapsed().as_secs() / 60;
+    assert!((1..=most).contains(&warnings), "{warnings} of at most {most}");
 }
 
 #[tokio::test]
 async fn a_join_whose_reply_was_lost_is_the_same_join() {
-    let site = Site::start().await;
-    let token = site.token(&["--role", "worker"]).await;
-    let mut replica = site.launch().flag("--crash-at=control.join-reply").start("c1");
-    leads(&replica).await;
-    let mut client = site.client(&mut replica).await;
+    let Serving {
+        site,
+        token,
+        replica: _replica,
+        mut client,
+    } = Serving::with(&["--crash-at=control.join-reply"]).await;
     let key = Key::new();
     let lost = key.join(&mut client, "n1", &token).await;
     lost.expect_err("the replica has aborted");
@@ -120,11 +148,12 @@ async fn a_join_whose_reply_was_lost_is_the_same_join() {
 
 #[tokio::test]
 async fn a_first_request_that_an_operator_replaced_before_its_answer_is_made_again_by_a_repeated_join() {
-    let site = Site::start().await;
-    let token = site.token(&["--role", "worker"]).await;
-    let mut replica = site.launch().flag("--approve-joins").start("c1");
-    leads(&replica).await;
-    let mut client = site.client(&mut replica).await;
+    let Serving {
+        site,
+        token,
+        replica: _replica,
+        mut client,
+    } = Serving::with(&["--approve-joins"]).await;
     let key = Key::new();
     let uid = key.join(&mut client, "n1", &token).await.unwrap();
     let mut record = site.record(&uid).await;
@@ -144,10 +173,12 @@ async fn a_first_request_that_an_operator_replaced_before_its_answer_is_made_aga
 
 #[tokio::test]
 async fn a_name_in_use_is_refused_to_every_other_key() {
-    let site = Site::start().await;
-    let token = site.token(&["--role", "worker"]).await;
-    let mut replica = site.replica().await;
-    let mut client = site.client(&mut replica).await;
+    let Serving {
+        site,
+        token,
+        replica: _replica,
+        mut client,
+    } = Serving::start().await;
     let first = site.member(&mut client, "n1", &token).await;
     let (node, record) = (site.node("n1").await, site.record(&first.uid).await);
     let refused = Key::new().join(&mut client, "n1", &token).await.unwrap_err();
@@ -164,10 +195,12 @@ async fn a_name_in_use_is_refused_to_every_other_key() {
 
 #[tokio::test]
 async fn a_node_that_was_removed_never_comes_back_and_its_key_makes_a_new_one() {
-    let site = Site::start().await;
-    let token = site.token(&["--role", "worker"]).await;
-    let mut replica = site.replica().await;
-    let mut client = site.client(&mut replica).await;
+    let Serving {
+        site,
+        token,
+        mut replica,
+        mut client,
+    } = Serving::start().await;
     let former = site.member(&mut client, "n1", &token).await;
     site.remove("n1").await;
     let gone = status(&mut client, &former.uid).await.unwrap_err();
@@ -243,11 +276,12 @@ async fn of_several_joins_under_one_name_at_once_one_makes_the_node() {
 
 #[tokio::test]
 async fn a_node_waits_for_the_operator_where_joins_are_approved() {
-    let site = Site::start().await;
-    let token = site.token(&["--role", "worker"]).await;
-    let mut replica = site.launch().flag("--approve-joins").start("c1");
-    leads(&replica).await;
-    let mut client = site.client(&mut replica).await;
+    let Serving {
+        site,
+        token,
+        replica: _replica,
+        mut client,
+    } = Serving::with(&["--approve-joins"]).await;
     let key = Key::new();
     let uid = key.join(&mut client, "n1", &token).await.unwrap();
     assert_eq!(
@@ -284,9 +318,8 @@ async fn a_worker_named_like_a_replica_disturbs_neither_the_election_nor_the_reg
         let status = site.node("c1").await.status.unwrap();
         assert_eq!(status.agent_release.unwrap().major, release);
         assert_eq!((status.release, status.controller), (None, false));
-        assert_eq!(replica.metric("quorate_election_yields").await, 0.0);
+        leads_on(&replica).await;
     }
-    assert!(replica.leads().await);
     site.remove("c1").await;
     assert!(replica.leads().await);
     assert_eq!(site.read(&registration).await, before);
@@ -294,17 +327,13 @@ async fn a_worker_named_like_a_replica_disturbs_neither_the_election_nor_the_reg
 
 #[tokio::test]
 async fn more_joins_at_once_than_a_replica_takes_are_refused_at_once() {
-    let site = Site::start().await;
-    let token = site.token(&["--role", "worker"]).await;
-    let proxy = Proxy::in_front_of(&site.etcd.endpoints()[0]);
-    let launch = site.launch().endpoints(vec![proxy.url()]);
-    let launch = launch
-        .flag("--etcd-sync-endpoints=false")
-        .flag("--etcd-request-timeout-ms=30000")
-        .flag("--lease-ttl=60s");
-    let mut replica = launch.start("c1");
-    leads(&replica).await;
-    let client = site.client(&mut replica).await;
+    let (serving, proxy) = Serving::behind_proxy(&["--etcd-request-timeout-ms=30000"]).await;
+    let Serving {
+        site,
+        token,
+        mut replica,
+        client,
+    } = serving;
     // A connection carries some of them at a time.
     let others = [site.client(&mut replica).await, site.client(&mut replica).await];
     let clients = [client].into_iter().chain(others);

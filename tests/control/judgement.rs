@@ -1,13 +1,14 @@
 //! Each call is judged by the record of its node (INV-13).
 
 use quorate::proto::SessionRequest;
+use quorate::proto::certificate_refused::Reason;
 use quorate::proto::node_spec::Membership;
 use tonic::{Code, Status};
 
-use super::site::{Client, Key, Site, removed_uid, renew, report, status};
-use crate::support::proxy::{Network, Proxy};
+use super::site::{Client, Joined, Key, Serving, Site, not_proven, removed_uid, renew, report, status};
+use crate::support::proxy::Network;
 use crate::support::quorate::{Replicas, TestReplica};
-use crate::support::wait::{SOON, eventually, same};
+use crate::support::wait::{SOON, eventually};
 
 /// Calls everything that only a node may call; the refusals.
 async fn refusals(client: &mut Client) -> Vec<Status> {
@@ -20,6 +21,11 @@ async fn refusals(client: &mut Client) -> Vec<Status> {
         publication_uid: "u".to_owned(),
         capacity_bytes: 1,
     };
+    let member = quorate::proto::JoinMemberRequest {
+        peer_urls: vec!["http://127.0.0.1:2380".to_owned()],
+        ..quorate::proto::JoinMemberRequest::default()
+    };
+    let certificate = quorate::proto::EtcdCertificateRequest { csr: Key::new().csr };
     let heartbeats = futures::stream::iter([SessionRequest {}]);
     let session = match client.session(heartbeats).await {
         Err(refused) => refused,
@@ -30,6 +36,8 @@ async fn refusals(client: &mut Client) -> Vec<Status> {
         report(client, 1, &[]).await.unwrap_err(),
         client.confirm_unpublished(unpublished).await.unwrap_err(),
         client.confirm_expanded(expanded).await.unwrap_err(),
+        client.join_member(member).await.unwrap_err(),
+        client.etcd_certificate(certificate).await.unwrap_err(),
         session,
     ]
 }
@@ -79,12 +87,13 @@ async fn a_removed_node_is_refused_at_the_next_call_on_new_and_open_connections_
 
 #[tokio::test]
 async fn a_node_whose_key_is_gone_is_not_found_and_never_called_removed() {
-    let site = Site::start().await;
-    let token = site.token(&["--role", "worker"]).await;
-    let mut replica = site.replica().await;
-    let mut client = site.client(&mut replica).await;
-    let node = site.member(&mut client, "n1", &token).await;
-    let mut own = site.client_of(&mut replica, &node).await;
+    let Joined {
+        site,
+        replica: _replica,
+        mut client,
+        mut own,
+        ..
+    } = Joined::start().await;
     let key = site.store.keys.node(&"n1".parse().unwrap());
     site.commit(quorate::etcd::Txn::new().delete(&key)).await;
     for refused in refusals(&mut own).await {
@@ -104,12 +113,12 @@ async fn a_node_whose_key_is_gone_is_not_found_and_never_called_removed() {
 
 #[tokio::test]
 async fn a_node_that_is_no_longer_accepted_is_refused_and_accepted_again_at_once() {
-    let site = Site::start().await;
-    let token = site.token(&["--role", "worker"]).await;
-    let mut replica = site.replica().await;
-    let mut client = site.client(&mut replica).await;
-    let node = site.member(&mut client, "n1", &token).await;
-    let mut own = site.client_of(&mut replica, &node).await;
+    let Joined {
+        site,
+        replica: _replica,
+        mut own,
+        ..
+    } = Joined::start().await;
     let set = async |membership| {
         site.change("n1", |node| {
             node.spec.get_or_insert_default().set_membership(membership)
@@ -127,19 +136,16 @@ async fn a_node_that_is_no_longer_accepted_is_refused_and_accepted_again_at_once
 
 #[tokio::test]
 async fn everything_is_refused_while_etcd_cannot_be_asked() {
-    let site = Site::start().await;
-    let token = site.token(&["--role", "worker"]).await;
-    let proxy = Proxy::in_front_of(&site.etcd.endpoints()[0]);
-    let launch = site.launch().endpoints(vec![proxy.url()]);
-    let launch = launch
-        .flag("--etcd-sync-endpoints=false")
-        .flag("--etcd-request-timeout-ms=1000")
-        .flag("--lease-ttl=60s");
-    let mut replica = launch.start("c1");
-    eventually(SOON, "it leads", async || same(replica.leads().await, true)).await;
-    let mut client = site.client(&mut replica).await;
-    let node = site.member(&mut client, "n1", &token).await;
-    let mut own = site.client_of(&mut replica, &node).await;
+    let (serving, proxy) = Serving::behind_proxy(&["--etcd-request-timeout-ms=1000"]).await;
+    let token = serving.token.clone();
+    let Joined {
+        site: _site,
+        replica: _replica,
+        mut client,
+        node,
+        mut own,
+        ..
+    } = serving.join("n1").await;
     report(&mut own, 1, &[]).await.unwrap();
     for network in [Network::BlackHole, Network::Resets] {
         proxy.set(network);
@@ -158,5 +164,9 @@ async fn a_connection_without_a_certificate_may_join_and_look_and_nothing_else()
     let site = Site::start().await;
     let mut replica = site.replica().await;
     let mut client = site.client(&mut replica).await;
-    expect_codes(&refusals(&mut client).await, Code::PermissionDenied);
+    let refused = refusals(&mut client).await;
+    expect_codes(&refused, Code::PermissionDenied);
+    for refused in refused {
+        assert_eq!(not_proven(&refused), Some(Reason::Missing), "{refused:?}");
+    }
 }

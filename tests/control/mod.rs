@@ -6,6 +6,8 @@ mod connections;
 mod forged;
 mod joins;
 mod judgement;
+mod lies;
+mod members;
 mod reflection;
 mod reports;
 pub mod site;

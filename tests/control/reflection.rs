@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use futures::stream::{self, StreamExt as _};
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
 use prost_types::field_descriptor_proto::Type;
 use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorProto};
+use tokio::time::timeout;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
-use tonic::{Code, Request, Status};
+use tonic::{Code, Request, Status, Streaming};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -19,8 +21,9 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
-use super::site::{Key, Site, leads};
-use crate::support::proxy::{Network, Proxy};
+use super::site::{Client, Key, Serving, Site};
+use crate::support::proxy::Network;
+use crate::support::quorate::TestReplica;
 use crate::support::wait::{SOON, eventually, same};
 
 const SERVICE: &str = "quorate.v1.Control";
@@ -166,6 +169,19 @@ impl Described {
         Ok(answer.into_inner())
     }
 
+    /// Calls the method whose both sides are streams, with one empty message and then silence; the answers.
+    async fn stream(&self, channel: &Channel, method: &str) -> Result<Streaming<Vec<u8>>, Status> {
+        let mut client = Grpc::new(channel.clone());
+        client
+            .ready()
+            .await
+            .map_err(|error| Status::unavailable(error.to_string()))?;
+        let path = PathAndQuery::try_from(format!("/{SERVICE}/{method}")).unwrap();
+        let messages = stream::iter([self.request(method, &[])]).chain(stream::pending());
+        let answers = client.streaming(Request::new(messages), path, Raw).await?;
+        Ok(answers.into_inner())
+    }
+
     /// The text in a field of an answer.
     fn text(&self, method: &str, answer: &[u8], name: &str) -> String {
         let (_, output) = &self.methods[method];
@@ -197,16 +213,13 @@ fn expect_code(answer: Result<Vec<u8>, Status>, code: Code) {
 
 #[tokio::test]
 async fn a_client_that_knows_the_api_by_reflection_alone_joins_and_meets_each_code() {
-    let site = Site::start().await;
-    let token = site.token(&["--role", "worker"]).await;
-    let proxy = Proxy::in_front_of(&site.etcd.endpoints()[0]);
-    let launch = site.launch().endpoints(vec![proxy.url()]);
-    let launch = launch
-        .flag("--etcd-sync-endpoints=false")
-        .flag("--etcd-request-timeout-ms=2000")
-        .flag("--lease-ttl=60s");
-    let mut replica = launch.start("c1");
-    leads(&replica).await;
+    let (serving, proxy) = Serving::behind_proxy(&["--etcd-request-timeout-ms=2000"]).await;
+    let Serving {
+        site,
+        token,
+        mut replica,
+        client: _client,
+    } = serving;
     let channel = site.channel(&mut replica, None).await;
     let api = describe(&channel).await;
     let calls: Vec<_> = api.methods.keys().map(String::as_str).collect();
@@ -214,7 +227,9 @@ async fn a_client_that_knows_the_api_by_reflection_alone_joins_and_meets_each_co
         "CertificateStatus",
         "ConfirmExpanded",
         "ConfirmUnpublished",
+        "EtcdCertificate",
         "Join",
+        "JoinMember",
         "Renew",
         "Report",
         "Session",
@@ -263,6 +278,8 @@ async fn a_client_that_knows_the_api_by_reflection_alone_joins_and_meets_each_co
         ),
         ("Report", &[]),
         ("ConfirmUnpublished", &unpublished),
+        ("JoinMember", &[("peer_urls", text("http://127.0.0.1:1"))]),
+        ("EtcdCertificate", &[]),
         (
             "ConfirmExpanded",
             &[("volume", text("data")), ("capacity_bytes", Value::Number(1))],
@@ -278,28 +295,101 @@ async fn a_client_that_knows_the_api_by_reflection_alone_joins_and_meets_each_co
         api.call(&channel, "Join", &join("n2", &token, &key)).await,
         Code::Unavailable,
     );
-    for (method, code) in [
-        ("Join", "AlreadyExists"),
-        ("CertificateStatus", "NotFound"),
-        ("Report", "PermissionDenied"),
-        ("Join", "Unavailable"),
+    for (result, count) in [
+        ("created", 1.0),
+        ("refused", 2.0),
+        ("name_in_use", 1.0),
+        ("failed", 1.0),
     ] {
+        let series = format!("quorate_node_joins_total{{result=\"{result}\"}}");
+        assert_eq!(replica.metric(&series).await, count, "{series}");
+    }
+    expect_one_call_of_each(
+        &replica,
+        &[
+            ("Join", "AlreadyExists"),
+            ("CertificateStatus", "NotFound"),
+            ("Report", "PermissionDenied"),
+            ("Join", "Unavailable"),
+        ],
+    )
+    .await;
+}
+
+/// Checks that one call of each of these methods was answered with each of these codes.
+async fn expect_one_call_of_each(replica: &TestReplica, calls: &[(&str, &str)]) {
+    for (method, code) in calls {
         let series = format!("quorate_control_calls_total{{method=\"{method}\",code=\"{code}\"}}");
         assert_eq!(replica.metric(&series).await, 1.0, "{series}");
     }
 }
 
 #[tokio::test]
-async fn the_health_service_follows_whether_etcd_can_be_asked() {
+async fn a_node_whose_client_knows_the_api_by_reflection_alone_meets_the_codes_of_its_calls_and_its_session()
+{
     let site = Site::start().await;
-    let proxy = Proxy::in_front_of(&site.etcd.endpoints()[0]);
-    let launch = site.launch().endpoints(vec![proxy.url()]);
-    let launch = launch
-        .flag("--etcd-sync-endpoints=false")
-        .flag("--etcd-request-timeout-ms=1000")
-        .flag("--etcd-endpoint-interval-ms=300")
-        .flag("--lease-ttl=60s");
-    let mut replica = launch.start("c1");
+    let token = site.token(&["--role", "worker"]).await;
+    let mut replica = site.replica().await;
+    let strange = site.channel(&mut replica, None).await;
+    let node = site.member(&mut Client::new(strange.clone()), "n1", &token).await;
+    let channel = site.channel(&mut replica, Some(node.identity())).await;
+    let api = describe(&channel).await;
+
+    let unpublished = [("volume", text("data")), ("publication_uid", text("u"))];
+    let expanded = [("volume", text("data")), ("capacity_bytes", Value::Number(1))];
+    for (method, values) in [("ConfirmUnpublished", unpublished), ("ConfirmExpanded", expanded)] {
+        let answer = api.call(&channel, method, &values).await;
+        expect_code(answer, Code::FailedPrecondition);
+    }
+
+    let refused = api.stream(&strange, "Session").await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+    let mut first = api.stream(&channel, "Session").await.unwrap();
+    let shown = timeout(SOON, first.message()).await.expect("it begins");
+    assert!(shown.unwrap().is_some());
+    let mut second = api.stream(&channel, "Session").await.unwrap();
+    let shown = timeout(SOON, second.message()).await.expect("it begins");
+    assert!(shown.unwrap().is_some());
+    let ended = timeout(SOON, first.message()).await.expect("it ends");
+    let ended = ended.expect_err("the other session has begun");
+    assert_eq!(ended.code(), Code::Aborted, "{ended:?}");
+
+    let renew = async |csr: Vec<u8>| {
+        let values = [("csr", Value::Bytes(csr)), ("role", Value::Number(1))];
+        api.call(&channel, "Renew", &values).await
+    };
+    expect_code(renew(vec![b'x'; 70_000]).await, Code::OutOfRange);
+    // Ten at once, and no more within the next seconds.
+    let mut renewed = 0;
+    let refused = loop {
+        match renew(Key::new().csr).await {
+            Ok(_) => renewed += 1,
+            Err(refused) => break refused,
+        }
+        assert!(renewed <= 20, "it is never refused");
+    };
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
+    expect_one_call_of_each(
+        &replica,
+        &[
+            ("ConfirmUnpublished", "FailedPrecondition"),
+            ("Session", "PermissionDenied"),
+            ("Renew", "ResourceExhausted"),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn the_health_service_follows_whether_etcd_can_be_asked() {
+    let flags = [
+        "--etcd-request-timeout-ms=1000",
+        "--etcd-endpoint-interval-ms=300",
+    ];
+    let (serving, proxy) = Serving::behind_proxy(&flags).await;
+    let Serving {
+        site, mut replica, ..
+    } = serving;
     let client = HealthClient::new(site.channel(&mut replica, None).await);
     let reaches = async |wanted: ServingStatus, service: &str| {
         let what = format!("{service:?} is {wanted:?}");

@@ -2,11 +2,11 @@
 
 use quorate::etcd::Revision;
 use quorate::proto::version::Release;
-use quorate::proto::{CsiNode, ReportRequest, Role};
+use quorate::proto::{CsiNode, MemberReport, ReportRequest, Role};
 use tokio::task::JoinSet;
 use tonic::Code;
 
-use super::site::{Site, report};
+use super::site::{Joined, Serving, Site, leads_on, report};
 
 async fn revision(site: &Site, name: &str) -> Revision {
     let key = site.store.keys.node(&name.parse().unwrap());
@@ -14,13 +14,13 @@ async fn revision(site: &Site, name: &str) -> Revision {
 }
 
 #[tokio::test]
-async fn a_report_writes_its_two_fields_and_nothing_where_nothing_changes() {
-    let site = Site::start().await;
-    let token = site.token(&["--role", "worker"]).await;
-    let mut replica = site.replica().await;
-    let mut client = site.client(&mut replica).await;
-    let node = site.member(&mut client, "n1", &token).await;
-    let mut own = site.client_of(&mut replica, &node).await;
+async fn a_report_writes_its_fields_and_nothing_where_nothing_changes() {
+    let Joined {
+        site,
+        replica: _replica,
+        mut own,
+        ..
+    } = Joined::start().await;
     let before = site.node("n1").await;
     report(&mut own, 1, &[("p1", "csi-1"), ("p2", "csi-1")])
         .await
@@ -38,20 +38,55 @@ async fn a_report_writes_its_two_fields_and_nothing_where_nothing_changes() {
         .await
         .unwrap();
     assert_eq!(revision(&site, "n1").await, written, "it says that already");
+    let keeps = ReportRequest {
+        agent_release: status.agent_release,
+        keeps_etcd: true,
+        ..ReportRequest::default()
+    };
+    own.report(keeps).await.unwrap();
+    let status = site.node("n1").await.status.unwrap();
+    assert!(status.keeps_etcd && status.csi.is_empty(), "{status:?}");
     report(&mut own, 1, &[]).await.unwrap();
     let mut after = site.node("n1").await;
     after.status.as_mut().unwrap().agent_release = None;
     assert_eq!(after, before);
 }
 
+/// Decision 24.
+#[tokio::test]
+async fn what_only_a_later_release_knows_of_a_node_and_its_status_outlives_reports() {
+    let Joined {
+        site,
+        replica: _replica,
+        mut own,
+        ..
+    } = Joined::start().await;
+    let key = site.store.keys.node(&"n1".parse().unwrap());
+    let mut stored = site.read(&key).await.unwrap().value;
+    // Field 15 of the node, and of its status, which is field 3: varints.
+    let newer: [&[u8]; 2] = [&[0x78, 9], &[0x78, 11]];
+    stored.extend([newer[0], &[0x1a, 2], newer[1]].concat());
+    site.put(&key, stored).await;
+    for (release, csi) in [(1, &[("p1", "csi-1")][..]), (2, &[("p2", "csi-2")]), (3, &[])] {
+        report(&mut own, release, csi).await.unwrap();
+        let status = site.node("n1").await.status.unwrap();
+        assert_eq!(status.agent_release.unwrap().major, release);
+        assert_eq!(status.csi.len(), csi.len());
+        assert_eq!(status.role(), Role::Worker);
+        let value = site.read(&key).await.unwrap().value;
+        let holds = |field: &[u8]| value.windows(field.len()).any(|bytes| bytes == field);
+        assert!(newer.into_iter().all(holds), "{value:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_release_that_an_agent_reports_moves_neither_the_gate_nor_the_election() {
-    let site = Site::start().await;
-    let token = site.token(&["--role", "worker"]).await;
-    let mut replica = site.replica().await;
-    let mut client = site.client(&mut replica).await;
-    let node = site.member(&mut client, "n1", &token).await;
-    let mut own = site.client_of(&mut replica, &node).await;
+    let Joined {
+        site,
+        replica,
+        mut own,
+        ..
+    } = Joined::start().await;
     for major in [99, 0] {
         report(&mut own, major, &[]).await.unwrap();
         let status = site.node("n1").await.status.unwrap();
@@ -60,29 +95,24 @@ async fn a_release_that_an_agent_reports_moves_neither_the_gate_nor_the_election
             (status.release, status.controller, status.role()),
             (None, false, Role::Worker)
         );
-        assert!(replica.leads().await);
-        assert_eq!(replica.metric("quorate_election_yields").await, 0.0);
+        leads_on(&replica).await;
     }
 }
 
 #[tokio::test]
 async fn the_csi_node_id_of_another_node_is_refused() {
-    let site = Site::start().await;
-    let token = site.token(&["--role", "worker"]).await;
-    let mut replica = site.replica().await;
-    let mut client = site.client(&mut replica).await;
-    let first = site.member(&mut client, "n1", &token).await;
-    let second = site.member(&mut client, "n2", &token).await;
-    let mut first = site.client_of(&mut replica, &first).await;
-    let mut second = site.client_of(&mut replica, &second).await;
+    let mut serving = Serving::start().await;
+    let mut first = serving.worker("n1").await;
+    let mut second = serving.worker("n2").await;
+    let site = &serving.site;
     report(&mut first, 1, &[("p", "csi-1")]).await.unwrap();
-    let before = revision(&site, "n2").await;
+    let before = revision(site, "n2").await;
     let refused = report(&mut second, 1, &[("other", "csi-2"), ("p", "csi-1")])
         .await
         .unwrap_err();
     assert_eq!(refused.code(), Code::AlreadyExists, "{refused}");
     assert!(refused.message().contains("DuplicateNodeID"), "{refused}");
-    assert_eq!(revision(&site, "n2").await, before);
+    assert_eq!(revision(site, "n2").await, before);
     report(&mut second, 1, &[("p", "csi-2"), ("other", "csi-1")])
         .await
         .unwrap();
@@ -93,14 +123,10 @@ async fn the_csi_node_id_of_another_node_is_refused() {
 
 #[tokio::test]
 async fn of_nodes_that_claim_one_csi_node_id_at_once_one_gets_it() {
-    let site = Site::start().await;
-    let token = site.token(&["--role", "worker"]).await;
-    let mut replica = site.replica().await;
-    let mut client = site.client(&mut replica).await;
+    let mut serving = Serving::start().await;
     let mut reporting = JoinSet::new();
     for number in 0..6 {
-        let node = site.member(&mut client, &format!("n{number}"), &token).await;
-        let mut own = site.client_of(&mut replica, &node).await;
+        let mut own = serving.worker(&format!("n{number}")).await;
         reporting.spawn(async move { report(&mut own, 1, &[("p", "csi-1")]).await });
     }
     let mut taken = 0;
@@ -116,14 +142,9 @@ async fn of_nodes_that_claim_one_csi_node_id_at_once_one_gets_it() {
 /// Each write below `/nodes/` delays a restriction.
 #[tokio::test]
 async fn a_node_that_reports_something_else_again_and_again_is_stopped_and_disturbs_no_other() {
-    let site = Site::start().await;
-    let token = site.token(&["--role", "worker"]).await;
-    let mut replica = site.replica().await;
-    let mut client = site.client(&mut replica).await;
-    let first = site.member(&mut client, "n1", &token).await;
-    let second = site.member(&mut client, "n2", &token).await;
-    let mut first = site.client_of(&mut replica, &first).await;
-    let mut second = site.client_of(&mut replica, &second).await;
+    let mut serving = Serving::start().await;
+    let mut first = serving.worker("n1").await;
+    let mut second = serving.worker("n2").await;
     let mut flapping = 0;
     let refused = loop {
         flapping += 1;
@@ -141,12 +162,12 @@ async fn a_node_that_reports_something_else_again_and_again_is_stopped_and_distu
 
 #[tokio::test]
 async fn a_report_that_is_malformed_is_refused_whole() {
-    let site = Site::start().await;
-    let token = site.token(&["--role", "worker"]).await;
-    let mut replica = site.replica().await;
-    let mut client = site.client(&mut replica).await;
-    let node = site.member(&mut client, "n1", &token).await;
-    let mut own = site.client_of(&mut replica, &node).await;
+    let Joined {
+        site,
+        replica: _replica,
+        mut own,
+        ..
+    } = Joined::start().await;
     let before = revision(&site, "n1").await;
     let release = Release {
         major: 1,
@@ -170,7 +191,11 @@ async fn a_report_that_is_malformed_is_refused_whole() {
         (Some(release), vec![csi("p", "a"), csi("p", "b")], "occurs twice"),
         (Some(release), many.collect(), "more than 128 plugins"),
     ] {
-        let request = ReportRequest { agent_release, csi };
+        let request = ReportRequest {
+            agent_release,
+            csi,
+            ..ReportRequest::default()
+        };
         let refused = own.report(request).await.unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument, "{expected}: {refused}");
         assert!(refused.message().contains(expected), "{expected}: {refused}");
@@ -178,8 +203,61 @@ async fn a_report_that_is_malformed_is_refused_whole() {
     let huge = ReportRequest {
         agent_release: Some(release),
         csi: vec![csi("p", &"x".repeat(100_000))],
+        ..ReportRequest::default()
     };
     let refused = own.report(huge).await.unwrap_err();
     assert_eq!(refused.code(), Code::OutOfRange, "{refused}");
     assert_eq!(revision(&site, "n1").await, before);
+}
+
+#[tokio::test]
+async fn lost_data_is_a_condition_until_the_agent_says_otherwise_and_a_report_without_it_says_nothing() {
+    let Joined {
+        site,
+        replica: _replica,
+        mut own,
+        ..
+    } = Joined::start().await;
+    let said = async |own: &mut super::site::Client, member: Option<MemberReport>| {
+        let request = ReportRequest {
+            agent_release: Some(Release {
+                major: 1,
+                minor: 0,
+                patch: 1,
+            }),
+            csi: Vec::new(),
+            member,
+            ..ReportRequest::default()
+        };
+        own.report(request).await.map(drop)
+    };
+    let lost = |data_lost: bool, message: &str| {
+        Some(MemberReport {
+            member_id: 0x1f,
+            data_lost,
+            message: message.to_owned(),
+        })
+    };
+    let condition = async || {
+        let conditions = site.node("n1").await.status.unwrap().conditions;
+        conditions.into_iter().find(|of| of.r#type == "DataLost")
+    };
+    said(&mut own, lost(true, "/var/lib/etcd is empty"))
+        .await
+        .unwrap();
+    let found = condition().await.expect("the condition is there");
+    assert!(found.message.contains("000000000000001f"), "{found:?}");
+    assert!(found.message.ends_with("/var/lib/etcd is empty"), "{found:?}");
+    let written = revision(&site, "n1").await;
+    said(&mut own, lost(true, "/var/lib/etcd is empty"))
+        .await
+        .unwrap();
+    said(&mut own, None).await.unwrap();
+    assert_eq!(revision(&site, "n1").await, written);
+    for bad in ["two\nlines", &"x".repeat(2000)] {
+        let refused = said(&mut own, lost(true, bad)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    }
+    said(&mut own, lost(false, "")).await.unwrap();
+    assert_eq!(condition().await, None);
 }

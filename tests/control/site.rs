@@ -8,21 +8,25 @@ use std::time::Duration;
 use prost::Message;
 use quorate::grpc_status;
 use quorate::identity::control::server_name;
+use quorate::proto::certificate_refused::Reason;
 use quorate::proto::control_client::ControlClient;
 use quorate::proto::node_certificate::State;
 use quorate::proto::version::Release;
 use quorate::proto::{
-    CertificateStatusRequest, CertificateStatusResponse, CsiNode, NodeCertificate, NodeJoinRequest, Removed,
-    RenewRequest, ReportRequest, Role,
+    CertificateRefused, CertificateStatusRequest, CertificateStatusResponse, ConfirmUnpublishedRequest,
+    CsiNode, NodeCertificate, NodeJoinRequest, Removed, RenewRequest, ReportRequest, Role,
 };
 use rcgen::{CertificateParams, KeyPair};
 use tempfile::TempDir;
+use tokio::time::sleep;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Request, Status};
 
 use crate::support::base::{Base, document};
+use crate::support::csi::{DRIVER, TestPlugin};
+use crate::support::proxy::Proxy;
 use crate::support::quorate::{Launch, TestReplica, quorate};
-use crate::support::wait::{SOON, eventually};
+use crate::support::wait::{QUIET, SOON, eventually};
 
 /// Our client.
 pub type Client = ControlClient<Channel>;
@@ -152,6 +156,17 @@ impl Site {
         self.node(name).await.metadata.unwrap().uid
     }
 
+    /// Applies a plugin and the volume `data` of it, and waits until that is published to a node, which has reported its node id.
+    pub async fn publish(&self, plugin: &TestPlugin, node: &str) {
+        let endpoint = format!("{{endpoint: \"{}\"}}", plugin.endpoint());
+        let mode = "{scope: singleNode, sharing: none, block: {}}";
+        let volume = format!("{{driver: {{name: {DRIVER}}}, accessMode: {mode}}}");
+        let both = document("Plugin", DRIVER, &endpoint) + &document("Volume", "data", &volume);
+        self.apply(&both).await;
+        let publish = ["publish", "data", node, "--wait", "--timeout=60s"];
+        self.run(&publish).await.expect_done();
+    }
+
     /// Deletes a node for good.
     pub async fn remove(&self, name: &str) {
         self.run(&["delete", "node", name, "--yes", "--force"])
@@ -165,6 +180,95 @@ impl Site {
     }
 }
 
+/// A replica that leads and serves, and a client of it.
+pub struct Serving {
+    pub site: Site,
+    /// A token of workers.
+    pub token: String,
+    pub replica: TestReplica,
+    /// Without a certificate.
+    pub client: Client,
+}
+
+impl Serving {
+    pub async fn start() -> Self {
+        Self::with(&[]).await
+    }
+
+    /// The replica has these flags.
+    pub async fn with(flags: &[&str]) -> Self {
+        let site = Site::start().await;
+        let launch = site.launch();
+        Self::launched(site, launch, flags).await
+    }
+
+    /// The replica reaches etcd through a proxy, and leads on for a while without it.
+    pub async fn behind_proxy(flags: &[&str]) -> (Self, Proxy) {
+        let site = Site::start().await;
+        let proxy = Proxy::in_front_of(&site.etcd.endpoints()[0]);
+        let launch = site.launch().endpoints(vec![proxy.url()]);
+        let launch = launch.flag("--etcd-sync-endpoints=false").flag("--lease-ttl=60s");
+        (Self::launched(site, launch, flags).await, proxy)
+    }
+
+    async fn launched(site: Site, launch: Launch, flags: &[&str]) -> Self {
+        let token = site.token(&["--role", "worker"]).await;
+        let launch = flags.iter().fold(launch, |launch, flag| launch.flag(*flag));
+        let mut replica = launch.start("c1");
+        leads(&replica).await;
+        let client = site.client(&mut replica).await;
+        Self {
+            site,
+            token,
+            replica,
+            client,
+        }
+    }
+
+    /// A worker joins; a client with its certificate.
+    pub async fn worker(&mut self, name: &str) -> Client {
+        let node = self.site.member(&mut self.client, name, &self.token).await;
+        self.site.client_of(&mut self.replica, &node).await
+    }
+
+    /// A worker joins, and is the only one.
+    pub async fn join(self, name: &str) -> Joined {
+        let Self {
+            site,
+            token,
+            mut replica,
+            mut client,
+        } = self;
+        let node = site.member(&mut client, name, &token).await;
+        let own = site.client_of(&mut replica, &node).await;
+        Joined {
+            site,
+            replica,
+            client,
+            node,
+            own,
+        }
+    }
+}
+
+/// A [`Serving`] replica, and a node that has joined there.
+pub struct Joined {
+    pub site: Site,
+    pub replica: TestReplica,
+    /// Without a certificate.
+    pub client: Client,
+    pub node: Member,
+    /// With the certificate of the node.
+    pub own: Client,
+}
+
+impl Joined {
+    /// As `n1`.
+    pub async fn start() -> Self {
+        Serving::start().await.join("n1").await
+    }
+}
+
 /// Waits until a replica leads.
 pub async fn leads(replica: &TestReplica) {
     eventually(SOON, "the replica leads", async || match replica.leads().await {
@@ -172,6 +276,14 @@ pub async fn leads(replica: &TestReplica) {
         false => Err("it does not"),
     })
     .await;
+}
+
+/// Checks that the only leader so far leads on. One that noticed a newer candidate would yield to it at once.
+pub async fn leads_on(replica: &TestReplica) {
+    sleep(QUIET).await;
+    assert!(replica.leads().await);
+    assert_eq!(replica.metric("quorate_election_yields").await, 0.0);
+    assert_eq!(replica.metric("quorate_leader_transitions_total").await, 1.0);
 }
 
 /// Where a replica listens for agents, from its log.
@@ -191,7 +303,11 @@ pub struct Key {
 
 impl Key {
     pub fn new() -> Self {
-        let pair = KeyPair::generate().unwrap();
+        Self::of(KeyPair::generate().unwrap())
+    }
+
+    /// The key of this pair, with a new request.
+    pub fn of(pair: KeyPair) -> Self {
         let csr = CertificateParams::default().serialize_request(&pair).unwrap();
         let csr = csr.der().to_vec();
         Self { pair, csr }
@@ -264,8 +380,24 @@ pub async fn report(client: &mut Client, major: i64, csi: &[(&str, &str)]) -> Re
             patch: 1,
         }),
         csi: csi.collect(),
+        ..ReportRequest::default()
     };
     client.report(request).await.map(drop)
+}
+
+/// Confirms that the volume `data` is no longer used.
+pub async fn confirm_unpublished(client: &mut Client, publication_uid: &str) -> Result<(), Status> {
+    let request = ConfirmUnpublishedRequest {
+        volume: "data".to_owned(),
+        publication_uid: publication_uid.to_owned(),
+    };
+    client.confirm_unpublished(request).await.map(drop)
+}
+
+/// Why a refusal says that the certificate of the connection proves no node.
+pub fn not_proven(refused: &Status) -> Option<Reason> {
+    let why: CertificateRefused = grpc_status::find("quorate.v1.CertificateRefused", refused.details())?;
+    Some(why.reason())
 }
 
 /// The uid that a refusal says was removed.

@@ -23,6 +23,7 @@ use quorate::proto::task_status::State;
 use quorate::proto::{Metadata, Network, Service, ServiceSpec, ServiceStatus, Task, TaskSpec, TaskStatus};
 use quorate::store::writer::writer;
 use quorate::store::{Follower, Name, Store};
+use quorate::summary::Latest;
 use quorate::term::Notices;
 
 use crate::support::base::{Base, document};
@@ -202,6 +203,7 @@ fn deallocate(leader: &mut Leader) {
         store: leader.store.clone(),
         fence: leader.fence().clone(),
         notices: Notices::default(),
+        summaries: Latest::default(),
     };
     leader.work(deallocator.run());
 }

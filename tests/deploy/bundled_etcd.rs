@@ -1,5 +1,6 @@
 //! The etcd of the overlay `bundled-etcd`, on this machine with the flags and certificates of the overlay.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use quorate::cli::companion::find_on_path;
@@ -29,12 +30,6 @@ struct Ports {
 impl BundledEtcd {
     /// Starts the members of the StatefulSet among `objects`, and waits until all its probes succeed.
     pub async fn start(deploy: &Deploy, objects: &[Value]) -> Self {
-        let stateful_set = objects
-            .iter()
-            .find(|object| object["kind"] == "StatefulSet")
-            .unwrap();
-        assert_eq!(stateful_set["spec"]["replicas"], MEMBERS);
-        let container = &stateful_set["spec"]["template"]["spec"]["containers"][0];
         let ports: Vec<Ports> = (0..MEMBERS)
             .map(|_| Ports {
                 client: ports::free_port().unwrap(),
@@ -42,36 +37,45 @@ impl BundledEtcd {
                 metrics: ports::free_port().unwrap(),
             })
             .collect();
+        let container = container(objects);
         let members: Vec<Supervised> = (0..MEMBERS)
-            .map(|member| {
-                let program = Program {
-                    name: format!("etcd {member}"),
-                    path: find_on_path("etcd").expect("etcd is installed (Debian package etcd-server)"),
-                    args: flags(deploy, container, member, &ports)
-                        .into_iter()
-                        .map(Into::into)
-                        .collect(),
-                    env: Vec::new(),
-                    hidden_env: "ETCD_",
-                    log: deploy.folder(&format!("etcd-{member}.log")),
-                };
-                program.start().unwrap()
-            })
+            .map(|member| start(deploy, container, member, &ports))
             .collect();
         let mut etcd = Self { members, ports };
-        for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
-            etcd.expect_probe(&container[probe]["httpGet"]).await;
+        for member in 0..MEMBERS {
+            etcd.expect_ready(objects, member).await;
         }
         etcd
     }
 
-    async fn expect_probe(&mut self, probe: &Value) {
-        assert_eq!(probe["port"], "metrics");
-        let path = probe["path"].as_str().unwrap();
-        for (member, ports) in self.members.iter_mut().zip(&self.ports) {
-            let answered = member.wait_until(SOON, || answers(ports.metrics, path)).await;
+    /// Waits until all probes of a member succeed.
+    pub async fn expect_ready(&mut self, objects: &[Value], member: usize) {
+        for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+            let probe = &container(objects)[probe]["httpGet"];
+            assert_eq!(probe["port"], "metrics");
+            let path = probe["path"].as_str().unwrap();
+            let port = self.ports[member].metrics;
+            let answered = self.members[member]
+                .wait_until(SOON, || answers(port, path))
+                .await;
             answered.unwrap_or_else(|error| panic!("{error}"));
         }
+    }
+
+    /// Starts a member that has ended, with the flags of the StatefulSet among `objects`, as the kubelet does.
+    pub fn start_member(&mut self, deploy: &Deploy, objects: &[Value], member: usize) {
+        self.members[member] = start(deploy, container(objects), member, &self.ports);
+    }
+
+    /// The process of a member.
+    pub fn member(&mut self, member: usize) -> &mut Supervised {
+        &mut self.members[member]
+    }
+
+    /// Kills a member, and deletes what is on its volume.
+    pub async fn lose_volume(&mut self, deploy: &Deploy, member: usize) {
+        self.members[member].kill().await.unwrap();
+        std::fs::remove_dir_all(volume(deploy, member)).unwrap();
     }
 
     /// Replaces the members' names in the cluster by their addresses on this machine.
@@ -80,7 +84,7 @@ impl BundledEtcd {
     }
 
     /// An etcdctl command with a certificate of the overlay, or without one.
-    fn etcdctl(&self, deploy: &Deploy, certificate: Option<&str>, args: &[&str]) -> Command {
+    pub fn etcdctl(&self, deploy: &Deploy, certificate: Option<&str>, args: &[&str]) -> Command {
         let tls = deploy.folder("overlays/bundled-etcd").join("tls");
         let file = |name: String| tls.join(name).display().to_string();
         let urls: Vec<String> = self
@@ -127,11 +131,37 @@ fn with_addresses(text: &str, ports: &[Ports]) -> String {
     text
 }
 
+/// The container in the StatefulSet among the objects.
+fn container(objects: &[Value]) -> &Value {
+    let stateful_set = objects.iter().find(|object| object["kind"] == "StatefulSet");
+    let spec = &stateful_set.unwrap()["spec"];
+    assert_eq!(spec["replicas"], MEMBERS);
+    &spec["template"]["spec"]["containers"][0]
+}
+
+fn start(deploy: &Deploy, container: &Value, member: usize, ports: &[Ports]) -> Supervised {
+    let flags = flags(deploy, container, member, ports);
+    let program = Program {
+        name: format!("etcd {member}"),
+        path: find_on_path("etcd").expect("etcd is installed (Debian package etcd-server)"),
+        args: flags.into_iter().map(Into::into).collect(),
+        env: Vec::new(),
+        hidden_env: "ETCD_",
+        log: deploy.folder(&format!("etcd-{member}.log")),
+    };
+    program.start().unwrap()
+}
+
+/// The folder that takes the place of a member's volume.
+fn volume(deploy: &Deploy, member: usize) -> PathBuf {
+    deploy.folder(&format!("data-{member}"))
+}
+
 /// The flags of the StatefulSet for a member, with the addresses and folders of this machine.
 fn flags(deploy: &Deploy, container: &Value, member: usize, ports: &[Ports]) -> Vec<String> {
     let tls = deploy.folder("overlays/bundled-etcd").join("tls");
     let own = ports[member];
-    let text = |path: std::path::PathBuf| path.display().to_string();
+    let text = |path: PathBuf| path.display().to_string();
     let args = container["args"].as_array().unwrap();
     args.iter()
         .map(|flag| {
@@ -142,7 +172,7 @@ fn flags(deploy: &Deploy, container: &Value, member: usize, ports: &[Ports]) -> 
                 .replace("0.0.0.0:2379", &format!("127.0.0.1:{}", own.client))
                 .replace("0.0.0.0:2380", &format!("127.0.0.1:{}", own.peer))
                 .replace("0.0.0.0:2381", &format!("127.0.0.1:{}", own.metrics))
-                .replace("/var/lib/etcd", &text(deploy.folder(&format!("data-{member}"))))
+                .replace("/var/lib/etcd", &text(volume(deploy, member)))
                 .replace("/etc/etcd/tls/tls.", &text(tls.join("member.")))
                 .replace("/etc/etcd/tls/ca.crt", &text(tls.join("ca.crt")));
             with_addresses(&flag, ports)

@@ -21,19 +21,19 @@ use crate::support::quorate::binary;
 use crate::support::wait::{SOON, eventually, same};
 
 /// Everything that the shipped Deployment needs, but not its pods.
-struct Cluster {
-    deploy: Deploy,
+pub struct Cluster {
+    pub deploy: Deploy,
     objects: Vec<Value>,
-    etcd: BundledEtcd,
+    pub etcd: BundledEtcd,
     audit: Audit,
-    kubernetes: Kubernetes,
+    pub kubernetes: Kubernetes,
     kubeconfig: PathBuf,
     /// The folder that holds the volumes of the Deployment.
     mounts: PathBuf,
 }
 
 impl Cluster {
-    async fn start(deploy: Deploy) -> Self {
+    pub async fn start(deploy: Deploy) -> Self {
         let (audit, kubernetes) = Audit::of("system:serviceaccount:quorate-system:quorate").await;
         apply(&kubernetes, &deploy, "overlays/bundled-etcd").await;
         let objects = deploy.objects("overlays/bundled-etcd");
@@ -77,6 +77,7 @@ impl Cluster {
                 Some("metadata.name") => pod.to_owned(),
                 Some("metadata.namespace") => "quorate-system".to_owned(),
                 Some("metadata.uid") => format!("uid-of-{pod}"),
+                Some("status.podIP") => "127.0.0.1".to_owned(),
                 Some(other) => panic!("this test does not know {other}"),
                 None => entry["value"].as_str().unwrap().replace("$(POD_NAME)", pod),
             };
@@ -99,7 +100,7 @@ impl Cluster {
     }
 
     /// Starts the container of a pod with `settings` added to the shipped ones, and waits until its probes succeed.
-    async fn start_pod(&self, pod: &str, settings: &[(&str, &Path)]) -> Pod {
+    pub async fn start_pod(&self, pod: &str, settings: &[(&str, &Path)]) -> Pod {
         let port = ports::free_port().unwrap();
         let container = &deployment(&self.objects)["spec"]["template"]["spec"]["containers"][0];
         let mut env: Vec<(String, OsString)> = self
@@ -172,15 +173,33 @@ impl Cluster {
         }
         kept
     }
+
+    /// Deletes the objects of the built-in bundle, and waits until the controller has restored them.
+    pub async fn expect_restored(&self) {
+        let built_in = self.kept().await;
+        assert_eq!(built_in.len(), 11, "{:?}", built_in.keys());
+        for (resource, name) in built_in.keys() {
+            let path = format!("/apis/{resource}/{name}");
+            self.kubernetes.send("DELETE", &path, &json!({})).await;
+        }
+        eventually(SOON, "everything is there again", async || {
+            let kept = self.kept().await;
+            match kept.keys().eq(built_in.keys()) {
+                true => Ok(()),
+                false => Err(format!("{:?}", kept.keys())),
+            }
+        })
+        .await;
+    }
 }
 
-struct Pod {
+pub struct Pod {
     process: Supervised,
     port: u16,
 }
 
 impl Pod {
-    async fn expect_page(&mut self, path: &str) {
+    pub async fn expect_page(&mut self, path: &str) {
         let port = self.port;
         let ask = || async move {
             match http::get(port, path).await {
@@ -193,7 +212,7 @@ impl Pod {
         answered.unwrap_or_else(|error| panic!("{error}"));
     }
 
-    async fn stop(mut self) {
+    pub async fn stop(mut self) {
         let status = self.process.stop(SOON).await.unwrap();
         assert!(status.success(), "{status}");
     }
@@ -214,6 +233,10 @@ fn deployment(objects: &[Value]) -> &Value {
 fn mount(objects: &[Value], volume: &Value, directory: &Path) {
     let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     if let Some(name) = volume.pointer("/secret/secretName") {
+        let exists = |object: &Value| object["kind"] == "Secret" && object["metadata"]["name"] == *name;
+        if volume["secret"]["optional"] == true && !objects.iter().any(exists) {
+            return;
+        }
         let secret: Secret = serde_json::from_value(find(objects, "Secret", name).clone()).unwrap();
         files.extend(
             secret
@@ -286,22 +309,7 @@ async fn under_the_shipped_permissions_every_call_of_the_controllers_succeeds() 
     let cluster = Cluster::start(Deploy::prepared()).await;
     let mut first = cluster.start_pod("quorate-0", &[]).await;
     first.expect_page("/leaderz").await;
-    let built_in = cluster.kept().await;
-    assert_eq!(built_in.len(), 11, "{:?}", built_in.keys());
-
-    // The controller restores deleted objects.
-    for (resource, name) in built_in.keys() {
-        let path = format!("/apis/{resource}/{name}");
-        cluster.kubernetes.send("DELETE", &path, &json!({})).await;
-    }
-    eventually(SOON, "everything is there again", async || {
-        let kept = cluster.kept().await;
-        match kept.keys().eq(built_in.keys()) {
-            true => Ok(()),
-            false => Err(format!("{:?}", kept.keys())),
-        }
-    })
-    .await;
+    cluster.expect_restored().await;
 
     // The next release waits until the last replica of this one is gone, and reports it in an Event.
     let bundle = cluster.deploy.folder("next-release");

@@ -13,12 +13,13 @@ use crate::support::directory::directory;
 use crate::support::quorate::binary;
 
 /// Every folder that an operator can apply, but the one for workers, whose pods are privileged.
-pub const OVERLAYS: [&str; 5] = [
+pub const OVERLAYS: [&str; 6] = [
     "overlays/external-etcd",
     "overlays/bundled-etcd",
     "plugins/sidecar",
     "plugins/over-tcp",
     "agents/control",
+    "secrets/encryption",
 ];
 
 /// `deploy/` of this repository.
@@ -48,6 +49,9 @@ impl Deploy {
             deploy.run_instructions(folder, "quorate ca");
         }
         fs::write(deploy.folder("agents/workers").join("worker.token"), "token").unwrap();
+        // As openssl would print it.
+        let key = deploy.folder("secrets/encryption").join("encryption.key");
+        fs::write(key, format!("{}=\n", "A".repeat(43))).unwrap();
         if kubectl_minor() < 21 {
             deploy.rewrite_for_old_kustomize();
         }
@@ -106,6 +110,26 @@ impl Deploy {
                 &format!("{literals}      - QUORATE_BUNDLE=/etc/quorate/bundle\n"),
             );
         fs::write(&file, text).unwrap();
+    }
+
+    /// An overlay with a component, as the comment in the component says; its folder.
+    pub fn with_component(&self, overlay: &str, component: &str) -> &'static str {
+        const FOLDER: &str = "overlays/with-component";
+        let lists = if kubectl_minor() < 21 {
+            // Its kustomize knows no components. What one adds, a base adds as well.
+            let file = self.folder(component).join("kustomization.yaml");
+            let text = fs::read_to_string(&file).unwrap();
+            let text = text.replace("kind: Component", "kind: Kustomization");
+            fs::write(&file, text.replace("/v1alpha1", "/v1beta1")).unwrap();
+            format!("bases:\n  - ../../{overlay}\n  - ../../{component}\n")
+        } else {
+            format!("resources:\n  - ../../{overlay}\ncomponents:\n  - ../../{component}\n")
+        };
+        let folder = self.folder(FOLDER);
+        fs::create_dir_all(&folder).unwrap();
+        let head = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n";
+        fs::write(folder.join("kustomization.yaml"), format!("{head}{lists}")).unwrap();
+        FOLDER
     }
 
     /// Rewrites the overlays for kubectl before 1.21: its kustomize accepts folders only as `bases` and patches only as

@@ -6,9 +6,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service, ServiceA
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use quorate_dev::workspace;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::kustomize::{Deploy, OVERLAYS, name_of, pod_specs};
 
@@ -167,6 +168,28 @@ fn every_selector_selects_the_pods_of_one_workload() {
 }
 
 #[test]
+fn the_label_by_which_a_namespace_reaches_etcd_is_that_of_the_manual_and_opens_the_client_port_alone() {
+    let deploy = Deploy::prepared();
+    let objects = deploy.objects("overlays/bundled-etcd");
+    let policy = objects
+        .iter()
+        .find(|object| object["kind"] == "NetworkPolicy" && object["metadata"]["name"] == "quorate-etcd")
+        .unwrap();
+    let mut opened = Vec::new();
+    for rule in policy["spec"]["ingress"].as_array().unwrap() {
+        let from = rule["from"].as_array().into_iter().flatten();
+        for labels in from.filter_map(|peer| peer.pointer("/namespaceSelector/matchLabels")) {
+            opened.push((labels.clone(), rule["ports"].clone()));
+        }
+    }
+    let labels = json!({"quorate.dev/wait-ready": "allowed"});
+    let ports = json!([{"protocol": "TCP", "port": "client"}]);
+    assert_eq!(opened, [(labels, ports)]);
+    let manual = std::fs::read_to_string(workspace::root().join("docs/operate.md")).unwrap();
+    assert!(manual.contains("`quorate.dev/wait-ready: allowed`"));
+}
+
+#[test]
 fn quorate_run_reads_every_setting_in_the_manifests() {
     let command = quorate::cli::Cli::command();
     let run = command.find_subcommand("run").unwrap();
@@ -221,7 +244,12 @@ fn pods_name_the_generated_settings_and_secrets_of_their_overlay() {
         for (owner, pod) in pod_specs(&objects) {
             for volume in pod["volumes"].as_array().unwrap() {
                 if let Some(secret) = volume.pointer("/secret/secretName") {
-                    assert!(exists("Secret", secret), "{overlay}: {owner}: {secret}");
+                    // One that an operator adds later is optional.
+                    let is_optional = volume["secret"]["optional"] == true;
+                    assert!(
+                        is_optional || exists("Secret", secret),
+                        "{overlay}: {owner}: {secret}"
+                    );
                 }
             }
             if let Some(settings) = pod.pointer("/containers/0/envFrom/0/configMapRef/name") {

@@ -80,3 +80,48 @@ async fn agents_of_an_earlier_run_are_the_nodes_that_they_were() {
     }
     assert_eq!(states[0], states[1]);
 }
+
+/// Waits until so many members of etcd vote and are healthy.
+async fn voters(endpoints: &str, count: usize) {
+    let flag = format!("--etcd-endpoints={endpoints}");
+    eventually(SOON, &format!("{count} voters"), async || {
+        let table = quorate(["get", "members", "--no-headers", &flag]).await;
+        let rows: Vec<&str> = table.stdout.lines().collect();
+        let vote = |row: &&str| row.contains(" voter ") && row.contains(" healthy ");
+        if rows.len() == count && rows.iter().all(vote) {
+            Ok(())
+        } else {
+            Err(format!("{table:?}"))
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_agent_that_is_promoted_starts_an_etcd_also_in_the_next_run_until_it_is_demoted() {
+    let parent = tempfile::tempdir().unwrap();
+    let data = format!("--data-dir={}", parent.path().join("data").display());
+    let args = ["--no-kubernetes", "--agents=1", data.as_str()];
+    for change in ["promote", "demote"] {
+        let mut dev = Dev::start(&args);
+        dev.wait_for("Ctrl-C stops everything").await;
+        let output = dev.output();
+        assert!(output.contains("promote agent-1 --wait"), "{output}");
+        let (_, endpoints) = output.split_once("export QUORATE_ETCD_ENDPOINTS=").unwrap();
+        let endpoints = endpoints.split_whitespace().next().unwrap().to_owned();
+        ready(&endpoints, &["agent-1"]).await;
+        let (before, after) = match change {
+            "promote" => (1, 2),
+            _ => (2, 1),
+        };
+        voters(&endpoints, before).await;
+        let flag = format!("--etcd-endpoints={endpoints}");
+        let yes = (change == "demote").then_some("--yes");
+        let command = [change, "agent-1", "--wait", "--timeout=100s", &flag];
+        quorate(command.into_iter().chain(yes)).await.expect_done();
+        voters(&endpoints, after).await;
+        dev.signal(Signal::INT);
+        assert_eq!(dev.ended().await.code(), Some(0), "{}", dev.output());
+        dev.assert_nothing_is_left().await;
+    }
+}

@@ -6,7 +6,7 @@ use regex::Regex;
 use super::{manuals, read};
 
 /// The anchor that a heading gets.
-fn anchor(heading: &str) -> String {
+pub fn anchor(heading: &str) -> String {
     let kept = heading.trim().to_lowercase();
     let kept = kept
         .chars()

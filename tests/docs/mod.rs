@@ -3,6 +3,7 @@
 mod console;
 mod links;
 mod reference;
+mod runbook;
 mod tour;
 
 use std::path::{Path, PathBuf};
@@ -35,8 +36,8 @@ fn read(file: &Path) -> String {
     std::fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
-/// Whether the run rewrites the manuals instead of checking them.
-fn updating() -> bool {
+/// Whether the run rewrites what is generated instead of checking it.
+pub fn updating() -> bool {
     std::env::var_os("UPDATE_DOCS").is_some()
 }
 

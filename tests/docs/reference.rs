@@ -118,6 +118,11 @@ fn every_family() -> String {
     for volumes in [&handles.volumes, &handles.agent_volumes] {
         drop(volumes.get_or_create(&metrics::State { state: "" }));
     }
+    let blocked = metrics::Blocked {
+        kind: "",
+        reason: String::new(),
+    };
+    drop(handles.volumes_blocked.get_or_create(&blocked));
     let call = metrics::ControlCall { method: "", code: "" };
     drop(handles.control_calls.get_or_create(&call));
     let call = metrics::CsiOperation {
@@ -162,7 +167,7 @@ fn metrics() -> String {
         rows.push(format!("| `{sample}` | {sort} | {labels} | {} |\n", cell(help)));
     }
     let declared = Regex::new(r"(?m)^    [a-z_]+: .*,$").unwrap();
-    let source = read(Path::new("src/metrics.rs"));
+    let source = read(Path::new("src/metrics/mod.rs"));
     let (_, source) = source.split_once("\nmetrics! {").unwrap();
     let (source, _) = source.split_once("\n}").unwrap();
     // One more: the metric of the build.
@@ -189,7 +194,8 @@ fn exit_codes() -> String {
 /// Every key whose value is a message, from the comments of the message definitions.
 fn keys() -> String {
     let folder = root().join("proto/quorate/v1");
-    let key = Regex::new(r"(?ms)^// Key: <prefix>((?:<[^>]*>|[^\s.,<])+).*?^message (\w+)").unwrap();
+    let key = Regex::new(r"(?m)^// Key: <prefix>((?:<[^>]*>|[^\s.,<])+)").unwrap();
+    let message = Regex::new(r"(?m)^message (\w+)").unwrap();
     let mut rows: Vec<String> = Vec::new();
     let mut keys = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -198,10 +204,11 @@ fn keys() -> String {
         keys += text.matches("// Key: ").count();
         let file = path.file_name().unwrap().to_string_lossy().into_owned();
         rows.extend(key.captures_iter(&text).map(|found| {
-            format!(
-                "| `{}` | [`{}`](../proto/quorate/v1/{file}) |\n",
-                &found[1], &found[2]
-            )
+            // One message may be the value of several keys.
+            let rest = &text[found.get(0).unwrap().end()..];
+            let message = &message.captures(rest).unwrap()[1];
+            let key = &found[1];
+            format!("| `{key}` | [`{message}`](../proto/quorate/v1/{file}) |\n")
         }));
     }
     rows.sort();

@@ -1,19 +1,21 @@
 //! Many candidates: what a change among them costs, and that every change that concerns a candidate reaches it.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use quorate::etcd::election::{CampaignError, Leadership, campaign, candidates};
+use quorate::etcd::election::{CampaignError, Leader, Leadership, campaign, candidates, observe};
 use quorate::etcd::{Etcd, Pulse, Txn};
 use quorate::grpc_code::Code;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::client::{
     LONG_TTL, commit, config, connect, connect_to, connect_with, lead, pulse, requests_so_far, store,
+    until_a_failure,
 };
 use crate::support::etcd::TestEtcd;
-use crate::support::proxy::{Network, Proxy};
+use crate::support::proxy::Proxy;
 use crate::support::wait::{SOON, eventually, same};
 
 /// Candidates that stand for election in this order, over one connection.
@@ -160,6 +162,50 @@ async fn a_change_among_two_hundred_candidates_costs_a_read_or_two_and_a_few_kil
     );
 }
 
+/// Each replica follows who leads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_observer_reads_once_for_each_leader_and_not_for_other_candidates() {
+    let etcd = TestEtcd::start().await;
+    let mut config = config(etcd.endpoints());
+    config.sync_endpoints = false;
+    // A watch that is opened again reads.
+    config.watch_silence = LONG_TTL;
+    let observer = connect_with(config).await;
+    let (seen, mut leader) = watch::channel(None);
+    let mut observing = JoinSet::new();
+    let (client, election) = (observer.clone(), store(&observer).keys.election());
+    observing.spawn(async move {
+        observe(&client, &election, |name| {
+            seen.send_replace(name);
+        })
+        .await;
+    });
+    let mut crowd = Crowd::new(&connect(&etcd).await);
+    let first = lead(&crowd.client, "first", &crowd.pulse).await.unwrap();
+    let is_first = |leader: &Option<Leader>| leader.as_ref().is_some_and(|leader| leader.name == "first");
+    let shown = timeout(SOON, leader.wait_for(is_first)).await;
+    shown.expect("the first leader is seen").unwrap();
+
+    let reads = || requests_so_far(&observer, "range", Code::Ok);
+    let before = reads();
+    let next = crowd.add().await;
+    for _ in 0..6 {
+        let other = crowd.add().await;
+        crowd.withdraws[other].cancel();
+        assert_eq!(crowd.ended().await.0, other);
+    }
+    first.resign().await;
+    let (name, won) = crowd.ended().await;
+    assert_eq!(name, next);
+    let name = next.to_string();
+    let is_next = |leader: &Option<Leader>| leader.as_ref().is_some_and(|leader| leader.name == name);
+    let shown = timeout(SOON, leader.wait_for(is_next)).await;
+    shown.expect("the next leader is seen").unwrap();
+    let made = reads() - before;
+    assert!(made <= 2.0, "{made} reads for one change of the leader");
+    won.unwrap().resign().await;
+}
+
 /// What happens to the key of the candidate ahead.
 type Loss = fn(&TestEtcd, &str, &str);
 
@@ -248,13 +294,7 @@ async fn a_leader_whose_key_is_written_by_hand_leaves_none_although_etcd_is_out_
             .clone();
         commit(&direct, Txn::new().put(&key, "by hand")).await.unwrap();
         timeout(SOON, leader.lost()).await.expect("it sees the put");
-        proxy.set(Network::Resets);
-        let healed = async {
-            // The first requests fail meanwhile.
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            proxy.set(Network::Passes);
-        };
-        tokio::join!(leader.resign(), healed);
+        until_a_failure(&client, "range", &proxy, leader.resign()).await;
         if etcd.keys("/q/").is_empty() {
             return;
         }

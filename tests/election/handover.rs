@@ -33,6 +33,8 @@ async fn stand_by(store: &Store, replicas: &mut JoinSet<()>, node: &str) -> Repl
         roles: quorate::roles::controller::Settings::default(),
         volumes: Default::default(),
         certificates: None,
+        secrets: Default::default(),
+        page: None,
     };
     let before = store.etcd.count(&candidates(store)).await.unwrap().0;
     let (resources, status) = (Recorder::new(store), ReplicaStatus::default());
@@ -133,7 +135,8 @@ async fn a_hand_over_costs_a_candidate_that_does_not_lead_one_read() {
     let gone = Txn::new().delete(PREDECESSOR.as_bytes());
     commit(&direct, gone).await.unwrap();
     eventually(SOON, "all know that the first one leads", async || {
-        let known: Vec<_> = statuses.iter().map(ReplicaStatus::leader).collect();
+        let leaders = statuses.iter().map(ReplicaStatus::leader);
+        let known: Vec<_> = leaders.map(|leader| leader.map(|leader| leader.name)).collect();
         same(known, vec![Some("a".to_owned()); 3])
     })
     .await;

@@ -40,6 +40,7 @@ pub fn record(release: Release) -> Vec<u8> {
         version: Some(Version::from(release).to_proto()),
         process: "another".to_owned(),
         registered_at: None,
+        page: String::new(),
     };
     prost::Message::encode_to_vec(&record)
 }

@@ -175,6 +175,11 @@ async fn a_leader_that_has_nothing_to_write_proposes_nothing() {
     let mut replica = launch(&etcd).start("a");
     replica.wait_leading().await;
     replica.wait_ready().await;
+    // The first leader of all records once how far etcd is.
+    eventually(SOON, "that is recorded", async || {
+        same(etcd.keys("/quorate/history/").len(), 1)
+    })
+    .await;
     let port = replica.port;
     let proposed = async || {
         let page = http::get(port, "/metrics").await.unwrap();

@@ -1,14 +1,16 @@
 //! Replicas as processes: how leadership passes to the successor.
 
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
+use quorate::etcd::{Etcd, Txn};
 use quorate_dev::http;
 use tokio::task::JoinSet;
 
 use super::{
     ELECTION, SHORT_TTL, TTL, launch, launch_for, store_of_replicas, three, three_for, wait_for_candidates,
 };
-use crate::support::client::{connect, written_since};
+use crate::support::client::{commit, connect, connect_to, written_since};
 use crate::support::etcd::TestEtcd;
 use crate::support::proxy::{Network, Proxy};
 use crate::support::quorate::{Replicas, TestReplica, quorate_on};
@@ -65,6 +67,23 @@ fn report_gaps(mut gaps: Vec<Duration>) {
     );
 }
 
+/// Writes to etcd again and again until something happens. Returns how long the slowest write took, or has taken by then: how busy the
+/// machine is.
+async fn writing_until<T>(etcd: &Etcd, happens: impl Future<Output = T>) -> (T, Duration) {
+    let (mut happens, mut slowest) = (pin!(happens), Duration::ZERO);
+    loop {
+        let begun = Instant::now();
+        let ended = tokio::select! {
+            ended = &mut happens => Some(ended),
+            _ = commit(etcd, Txn::new().put(b"/beat", "")) => None,
+        };
+        slowest = slowest.max(begun.elapsed());
+        if let Some(ended) = ended {
+            return (ended, slowest);
+        }
+    }
+}
+
 /// The leader gives its lease back through every endpoint, so that one that is gone does not cost the TTL.
 #[tokio::test]
 async fn a_leader_that_stops_as_a_member_of_etcd_dies_hands_over_at_once_each_time() {
@@ -73,22 +92,29 @@ async fn a_leader_that_stops_as_a_member_of_etcd_dies_hands_over_at_once_each_ti
     let mut etcd = TestEtcd::with(3, &patient).await;
     let (mut replicas, mut leader) = three(&etcd).await;
     let raft_leader = etcd.raft_leader().await;
+    let client = connect_to(vec![etcd.members[raft_leader].client_url.clone()]).await;
     let mut gaps = Vec::new();
     for round in 0..30 {
         let member = (raft_leader + 1 + round % 2) % 3;
         etcd.members[member].kill().await.unwrap();
         let asked = Instant::now();
         replicas.0[leader].terminate();
-        let (next, led) = successor(&replicas, leader).await;
+        let ((next, led), slowest) = writing_until(&client, successor(&replicas, leader)).await;
         gaps.push(led - asked);
-        assert!(led - asked < TTL / 2, "{:?}", led - asked);
+        // A second; or on a busy machine as many writes as one that is not busy makes in it.
+        let limit = Duration::from_secs(1).max(50 * slowest);
+        assert!(
+            led - asked < limit,
+            "{:?} in round {round}, with a write of {slowest:?}",
+            led - asked
+        );
         assert!(replicas.0[leader].ended().await.success());
         etcd.members[member].start().await.unwrap();
         replicas.0[leader].launch().unwrap();
         wait_for_candidates(&etcd, 3).await;
         leader = next;
     }
-    // A busy machine delays some. One that waited for a lease would take much longer.
+    // A busy machine delays some.
     let slow = gaps.iter().filter(|gap| **gap >= Duration::from_secs(1)).count();
     assert!(slow < gaps.len() / 2, "{gaps:?}");
     report_gaps(gaps);
@@ -359,5 +385,8 @@ async fn replicas_below_different_prefixes_do_not_see_each_other() {
     while let Some(status) = both.join_next().await {
         assert!(status.unwrap().success());
     }
-    assert_eq!(etcd.keys("/"), [""; 0], "both left no keys");
+    let mut left = etcd.keys("/");
+    // A leader records once how far etcd is, for every later one.
+    left.retain(|key| !key.ends_with("/history/volumes"));
+    assert_eq!(left, [""; 0], "both left no other keys");
 }

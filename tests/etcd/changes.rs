@@ -9,10 +9,13 @@ use quorate::etcd::{Etcd, MemberId};
 use quorate::grpc_code::Code;
 use quorate_dev::etcd::Member;
 
+use super::following;
 use super::members::{LIMIT, list, named};
+use super::outages::wait_for_endpoints;
 use crate::support::client::{config, connect, connect_to, connect_with, put, requests};
 use crate::support::etcd::TestEtcd;
 use crate::support::proxy::{Network, Proxy};
+use crate::support::traced::Traced;
 use crate::support::wait::{SOON, eventually, same};
 
 /// The raft leader and another voter.
@@ -183,6 +186,41 @@ async fn a_removed_member_gets_no_requests_and_its_endpoint_leaves_the_channel()
     for value in 0..20 {
         put(&client, "/m", value.to_string()).await;
     }
+}
+
+/// Each attempt takes the endpoint of its victim out of the channel, and it comes back with the refusal.
+#[tokio::test]
+async fn a_removal_that_etcd_refuses_again_and_again_is_no_news_of_the_endpoints() {
+    let mut etcd = TestEtcd::with(3, &[]).await;
+    let client = connect(&etcd).await;
+    let _following = following(&client);
+    let listed = list(&client, 3).await;
+    let (leader, victim) = leader_and_other(&client, &listed).await;
+    let others = [&leader.name, &victim.name];
+    let third = etcd
+        .members
+        .iter_mut()
+        .find(|member| !others.contains(&&member.name));
+    let third = third.unwrap();
+    // Without it the other two are the quorum, so that etcd removes neither.
+    third.kill().await.unwrap();
+    let rest = [leader.client_urls.clone(), victim.client_urls.clone()].concat();
+    wait_for_endpoints(&client, &rest).await;
+
+    let traced = Traced::begin();
+    for _ in 0..3 {
+        let refused = client.remove_member(&leader, &victim).await.unwrap_err();
+        assert_eq!(refused.fault, ChangeFault::QuorumAtRisk, "{refused}");
+        assert!(!client.live_endpoints().contains(&victim.client_urls[0]));
+        wait_for_endpoints(&client, &rest).await;
+    }
+    let logged = || traced.text().matches("etcd endpoints changed").count();
+    assert_eq!(logged(), 0, "{}", traced.text());
+    third.start().await.unwrap();
+    eventually(SOON, "the return of the third one is logged", async || {
+        same(logged(), 1)
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ mod outages;
 mod progress;
 mod renewals;
 mod restore;
+mod silence;
 mod volume;
 mod watch;
 

@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout, timeout_at};
 use super::credentials::{client_files, https, with_password, with_tls};
 use super::following;
 use crate::support::client::{connect_with, put};
-use crate::support::etcd::{PASSWORD, TestEtcd};
+use crate::support::etcd::{PASSWORD, PASSWORDS_CHECKED, TestEtcd, USER};
 use crate::support::proxy::{Network, Proxy};
 use crate::support::wait::{SOON, eventually, same};
 
@@ -102,6 +102,29 @@ async fn a_token_is_renewed_beside_an_endpoint_that_hangs() {
         let answered = timeout(SILENT, reads.join_all()).await;
         assert!(answered.is_ok(), "a request waits for the endpoint that hangs");
     }
+}
+
+/// Each check of a password costs etcd much, and one change of the users and roles ends the tokens of all requests at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_requests_whose_token_has_ended_one_authenticates_for_all() {
+    let etcd = TestEtcd::with_signed_tokens("/q").await;
+    let client = connect_with(with_password(&etcd, PASSWORD)).await;
+    client.get(b"/q/e").await.unwrap();
+    etcd.etcdctl_as_root(&["role", "grant-permission", USER, "read", "/elsewhere"]);
+    let checked = async || {
+        let checked = etcd.members[0].metric(PASSWORDS_CHECKED).await;
+        checked.expect("etcd has checked passwords")
+    };
+    let before = checked().await;
+    let mut reads = JoinSet::new();
+    for _ in 0..64 {
+        let client = client.clone();
+        reads.spawn(async move { client.get(b"/q/e").await.map(drop) });
+    }
+    for read in reads.join_all().await {
+        read.unwrap();
+    }
+    assert_eq!(checked().await - before, 1.0);
 }
 
 /// A leader is refused for 3 s before it steps down; a check that awaits an endpoint that hangs takes one of them.

@@ -110,6 +110,14 @@ async fn a_malformed_variable_is_refused_like_the_flag_that_it_stands_for() {
     assert!(malformed.expect_code(64).contains("--prefix"));
     let malformed = quorate_with(["run"], None, &[("QUORATE_LEASE_TTL", "0")]).await;
     assert!(malformed.expect_code(64).contains("--lease-ttl"));
+    // With certificates, every endpoint must be https: an empty one is no endpoint at all.
+    let empty = [
+        ("QUORATE_ETCD_ENDPOINTS", ""),
+        ("QUORATE_ETCD_CERT", "c.pem"),
+        ("QUORATE_ETCD_KEY", "k.pem"),
+    ];
+    let empty = quorate_with(["wait-ready"], None, &empty).await;
+    assert!(empty.expect_code(64).contains("no etcd endpoint is given"));
 }
 
 #[tokio::test]

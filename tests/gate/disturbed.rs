@@ -6,6 +6,7 @@ use quorate::etcd::Txn;
 use quorate::gate::controller::{GateController, Times};
 use quorate::gate::status::{State, Status};
 use quorate::grpc_code::Code;
+use quorate::summary::Latest;
 use quorate::term::NodeWrites;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -189,6 +190,7 @@ async fn what_a_write_without_an_answer_left_in_status_json_is_corrected() {
         node_writes: NodeWrites::default(),
         resources: recorder.clone(),
         times: TIMES,
+        summaries: Latest::default(),
     };
     let mut gate = JoinSet::new();
     gate.spawn(controller.run());

@@ -106,6 +106,14 @@ async fn over_an_existing_status_the_first_pass_waits_for_the_previous_leaders_r
     assert_waits_for_a_predecessor(&cluster).await;
 }
 
+/// It shows that there was a leader, though not what it admitted.
+#[tokio::test]
+async fn over_a_malformed_status_the_first_pass_waits_as_well() {
+    let cluster = Cluster::start().await;
+    cluster.put_status(&b"\xff\xff"[..]).await;
+    assert_waits_for_a_predecessor(&cluster).await;
+}
+
 /// Each change of the status has it planned again.
 #[tokio::test]
 async fn a_status_that_is_rewritten_all_the_time_does_not_put_the_first_pass_off() {
@@ -120,6 +128,7 @@ async fn a_status_that_is_rewritten_all_the_time_does_not_put_the_first_pass_off
     let rewriting = async {
         loop {
             cluster.put_status(stored.encode()).await;
+            // Three times while the first pass waits.
             tokio::time::sleep(settling.settle / 3).await;
         }
     };

@@ -83,6 +83,7 @@ async fn of_a_thousand_registrations_each_holds_the_status_back_until_it_is_upgr
             version: Some(Version::from(release).to_proto()),
             process: format!("p{number}"),
             registered_at: None,
+            page: String::new(),
         };
         (registration(&format!("r{number:03}")), record.encode_to_vec())
     };

@@ -41,6 +41,7 @@ impl Serving {
             version: release.into(),
             process: format!("process of {node}"),
             ttl,
+            page: String::new(),
         };
         let (registering, pulse, stopped) = (store.clone(), cluster.pulse().clone(), stop.clone());
         tasks.spawn(async move {

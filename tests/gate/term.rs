@@ -15,6 +15,7 @@ use quorate::grpc_code::Code;
 use quorate::proto::{Metadata, Node, NodeStatus, Registration};
 use quorate::release::{Release, Version};
 use quorate::store::Store;
+use quorate::summary::Latest;
 use quorate::term::NodeWrites;
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
@@ -252,6 +253,7 @@ impl Cluster {
             version: Some(Version::from(release).to_proto()),
             process: "another".to_owned(),
             registered_at: None,
+            page: String::new(),
         };
         put(&self.client, &registration(node), record.encode_to_vec())
             .await
@@ -297,7 +299,8 @@ impl Cluster {
         let mut term = self.term_on(bundle, times, releases).await;
         let (store, bundle) = (self.store.clone(), bundle.clone());
         term.tasks.spawn(async move {
-            watch_nodes(&store, &bundle, published, CancellationToken::new()).await;
+            let (summaries, stop) = (Latest::default(), CancellationToken::new());
+            watch_nodes(&store, &bundle, published, &summaries, stop).await;
         });
         term
     }
@@ -348,6 +351,7 @@ impl Cluster {
             node_writes: NodeWrites::default(),
             resources: recorder.clone(),
             times,
+            summaries: Latest::default(),
         };
         let mut gate = JoinSet::new();
         gate.spawn(controller.run());

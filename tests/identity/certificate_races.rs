@@ -5,55 +5,11 @@ use quorate::proto::node_certificate::State;
 use quorate::proto::node_spec::Membership;
 use rcgen::PublicKeyData;
 
+use super::held::{BEFORE, Held};
 use super::site::{Site, read, request};
 use crate::support::doomed::{Doomed, LASTING_LEASES, expire_leases};
-use crate::support::hold::Hold;
-use crate::support::quorate::{Launch, TestReplica};
+use crate::support::quorate::Launch;
 use crate::support::wait::{SOON, eventually, same};
-
-/// The points before an answer is recorded.
-const BEFORE: [&str; 2] = ["identity.before-sign", "identity.before-store"];
-
-/// A replica that leads and is held with its answer to a request of the node `n1`.
-struct Held {
-    site: Site,
-    uid: String,
-    hold: Hold,
-    replica: TestReplica,
-}
-
-impl Held {
-    async fn at(point: &'static str, csr: &[u8]) -> Self {
-        let site = Site::start().await;
-        let uid = site.add_node("n1").await;
-        let hold = Hold::at(point);
-        let launch = site.launch().flag(LASTING_LEASES);
-        let mut replica = hold.on(launch.variable("RUST_LOG", "quorate=debug")).start("r1");
-        replica.wait_leading().await;
-        site.request("n1", &uid, csr).await;
-        hold.reached().await;
-        Self {
-            site,
-            uid,
-            hold,
-            replica,
-        }
-    }
-
-    /// Lets the replica continue, and waits until etcd has refused its answer.
-    async fn refused(self) -> (Site, String, TestReplica) {
-        let Self {
-            site,
-            uid,
-            hold,
-            mut replica,
-        } = self;
-        hold.release();
-        let line = format!("something changed before the answer to {uid} was recorded");
-        replica.wait_for_log(&line).await;
-        (site, uid, replica)
-    }
-}
 
 /// INV-13.
 #[tokio::test]
@@ -169,6 +125,7 @@ async fn woken_after_its_term(point: &'static str, successor_signs: bool) {
         uid,
         hold,
         replica: mut former,
+        ..
     } = Held::at(point, &request().0).await;
     former.pause();
     let (launch, state) = match successor_signs {

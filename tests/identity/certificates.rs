@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 use jiff::Timestamp;
 use prost::Message;
@@ -66,6 +67,29 @@ async fn a_certificate_says_the_observed_role_whatever_was_asked_for() {
         same(leader.metric("quorate_node_certificates_issued_total"), 2.0)
     })
     .await;
+}
+
+/// The life is three hours.
+#[tokio::test]
+async fn the_leader_counts_certificates_by_state_and_by_the_days_that_they_have_left() {
+    let site = Site::start().await;
+    let long_ago = Timestamp::now().as_second() - WEEK;
+    let (over, fresh) = (site.add_node("over").await, site.add_node("fresh").await);
+    site.put(&site.store.keys.certificate(&over), ended("over", long_ago))
+        .await;
+    site.request("fresh", &fresh, &request().0).await;
+    let leader = site.leader().await;
+    site.answered(&fresh, State::Issued).await;
+    for (series, count) in [
+        ("quorate_node_certificates{state=\"issued\"}", 2.0),
+        ("quorate_node_certificates{state=\"pending\"}", 0.0),
+        ("quorate_node_certificates_ending{days=\"0\"}", 1.0),
+        ("quorate_node_certificates_ending{days=\"1\"}", 2.0),
+        ("quorate_node_certificates_ending{days=\"7\"}", 2.0),
+        ("quorate_node_certificates_ending{days=\"30\"}", 2.0),
+    ] {
+        eventually(SOON, series, async || same(leader.metric(series), count)).await;
+    }
 }
 
 #[tokio::test]
@@ -152,6 +176,7 @@ async fn what_a_request_waits_for_is_reported_once_however_many_others_are_answe
     })
     .await;
     let (sending, mut notices) = Notices::channel(1000);
+    let begun = Instant::now();
     let _leader = site.leader_that_notifies(sending).await;
     let all = KeyRange::prefix(*b"/quorate/identity/certificates/");
     eventually(SOON, "every other request is answered", async || {
@@ -163,10 +188,20 @@ async fn what_a_request_waits_for_is_reported_once_however_many_others_are_answe
     })
     .await;
     let said = std::iter::from_fn(|| notices.try_recv().ok());
-    let said: Vec<(Severity, String)> = said.map(|notice| (notice.severity, notice.note)).collect();
+    let (joined, said): (Vec<_>, Vec<_>) = said.partition(|notice| notice.reason == "NodeJoined");
+    let said: Vec<(Severity, String)> = said
+        .into_iter()
+        .map(|notice| (notice.severity, notice.note))
+        .collect();
     // Operators who accept each node expect it.
     let waits = "requests for certificates wait (node waiting): an operator has yet to accept the node";
     assert_eq!(said, [(Severity::Normal, waits.to_owned())]);
+    let minutes = begun.elapsed().as_secs() / 60;
+    assert!(!joined.is_empty(), "the first one is reported at once");
+    assert!(
+        joined.len() as u64 <= 1 + minutes,
+        "they would crowd out other Events: {joined:?}"
+    );
 }
 
 #[tokio::test]

@@ -3,6 +3,13 @@
 mod authorities;
 mod certificate_races;
 mod certificates;
+mod etcd_certificate_races;
+mod etcd_certificates;
+pub mod etcd_site;
+mod events;
+mod held;
+mod revoked_at_etcd;
+mod rotation;
 pub mod site;
 mod tokens;
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use jiff::SignedDuration;
 use prost::Message;
 use quorate::etcd::{KeyValue, Revision, Txn};
+use quorate::identity::AuthorityKind;
 use quorate::identity::controller::{Certifier, Settings};
 use quorate::proto::node_certificate::State;
 use quorate::proto::{CertificateRequest, NodeCertificate, RemovedNode, Role};
@@ -63,8 +64,17 @@ impl Site {
             .flag("--control-listen=127.0.0.1:0")
     }
 
+    /// The directory of the authorities.
+    pub fn ca_dir(&self) -> &Path {
+        Path::new(&self.ca)
+    }
+
     pub fn authority_key(&self) -> PathBuf {
         Path::new(&self.ca).join("current/node-ca.key")
+    }
+
+    pub fn etcd_authority_key(&self) -> PathBuf {
+        Path::new(&self.ca).join("current/etcd-ca.key")
     }
 
     /// Creates a node, observed as a worker; its uid.
@@ -78,13 +88,30 @@ impl Site {
             .await;
     }
 
+    /// The key of the record of what this authority has signed for a node.
+    fn record_key(&self, kind: AuthorityKind, uid: &str) -> Vec<u8> {
+        match kind {
+            AuthorityKind::Node => self.store.keys.certificate(uid),
+            AuthorityKind::Etcd => self.store.keys.etcd_certificate(uid),
+        }
+    }
+
     pub async fn stored(&self, uid: &str) -> Option<KeyValue> {
-        self.read(&self.store.keys.certificate(uid)).await
+        self.stored_by(AuthorityKind::Node, uid).await
+    }
+
+    pub async fn stored_by(&self, kind: AuthorityKind, uid: &str) -> Option<KeyValue> {
+        self.read(&self.record_key(kind, uid)).await
     }
 
     /// Requests a certificate as a replica does for the node of this uid.
     pub async fn request(&self, node: &str, uid: &str, csr: &[u8]) -> Revision {
-        let before = self.stored(uid).await;
+        self.request_to(AuthorityKind::Node, node, uid, csr).await
+    }
+
+    /// The same to this authority.
+    pub async fn request_to(&self, kind: AuthorityKind, node: &str, uid: &str, csr: &[u8]) -> Revision {
+        let before = self.stored_by(kind, uid).await;
         let read = |kv: &KeyValue| NodeCertificate::decode(&*kv.value).unwrap();
         let record = NodeCertificate {
             node: node.to_owned(),
@@ -97,13 +124,17 @@ impl Site {
             ..before.as_ref().map(read).unwrap_or_default()
         };
         let found = before.map_or(Revision::ABSENT, |kv| kv.mod_revision);
-        let key = self.store.keys.certificate(uid);
+        let key = self.record_key(kind, uid);
         let txn = Txn::new().when_unchanged(&key, found);
         self.commit(txn.put(&key, record.encode_to_vec())).await
     }
 
     pub async fn record(&self, uid: &str) -> NodeCertificate {
-        let stored = self.stored(uid).await.expect("there is a record");
+        self.record_by(AuthorityKind::Node, uid).await
+    }
+
+    pub async fn record_by(&self, kind: AuthorityKind, uid: &str) -> NodeCertificate {
+        let stored = self.stored_by(kind, uid).await.expect("there is a record");
         NodeCertificate::decode(&*stored.value).unwrap()
     }
 
@@ -115,9 +146,14 @@ impl Site {
 
     /// Waits until the request has this answer.
     pub async fn answered(&self, uid: &str, state: State) -> NodeCertificate {
-        let what = format!("the request is {state:?}");
+        self.answered_by(AuthorityKind::Node, uid, state).await
+    }
+
+    /// The same of the request to this authority.
+    pub async fn answered_by(&self, kind: AuthorityKind, uid: &str, state: State) -> NodeCertificate {
+        let what = format!("the request to the authority of {kind:?} is {state:?}");
         eventually(SOON, &what, async || {
-            let record = self.record(uid).await;
+            let record = self.record_by(kind, uid).await;
             same(record.state(), state).map(|_| record)
         })
         .await
@@ -134,6 +170,7 @@ pub async fn certifying_leader(store: &Store, ca: &str, notices: Notices) -> Lea
         settings: Settings {
             ca_dir: ca.into(),
             life: SignedDuration::from_hours(3),
+            etcd_life: SignedDuration::from_hours(30),
         },
     };
     leader.work(certifier.run());

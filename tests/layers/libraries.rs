@@ -3,12 +3,12 @@
 use super::source::{Files, Token, lies_in};
 
 /// Where the product names its dependencies. Those without a place are like Rust's own words, and named anywhere.
-const PLACES: [(&str, &[&str]); 39] = [
+const PLACES: [(&str, &[&str]); 41] = [
     ("axum", &["src/serve"]),
     ("backoff", &["src/retry"]),
     ("clap", &["src/cli"]),
     ("clap_complete", &["src/cli"]),
-    ("data_encoding", &["src/identity"]),
+    ("data_encoding", &["src/identity", "src/secrets"]),
     ("etcd_client", &["src/etcd"]),
     ("futures", &[]),
     ("http", &[]),
@@ -20,13 +20,14 @@ const PLACES: [(&str, &[&str]); 39] = [
         "k8s_openapi",
         &[
             "src/csi/secret.rs",
+            "src/kube/secret.rs",
             "src/resources/bundle/manifest.rs",
             "src/store/object/secret.rs",
         ],
     ),
     ("kube", &["src/kube"]),
     ("pem", &["src/identity"]),
-    ("prometheus_client", &["src/metrics.rs", "src/term/gauges.rs"]),
+    ("prometheus_client", &["src/metrics", "src/term/gauges.rs"]),
     ("prost", &[]),
     ("prost_types", &[]),
     ("rcgen", &["src/identity"]),
@@ -38,6 +39,7 @@ const PLACES: [(&str, &[&str]); 39] = [
             "src/control/tls.rs",
             "src/etcd/alert.rs",
             "src/identity",
+            "src/secrets",
         ],
     ),
     (
@@ -56,7 +58,7 @@ const PLACES: [(&str, &[&str]); 39] = [
     ("tokio", &[]),
     ("tokio_rustls", &["src/agent", "src/control", "src/etcd"]),
     ("tokio_util", &[]),
-    // Clients in `csi` and `agent` alone, and the server in `control`; elsewhere its codes.
+    // Clients in `csi`, `agent` and `traces` alone, and the server in `control`; elsewhere its codes.
     (
         "tonic",
         &[
@@ -66,15 +68,18 @@ const PLACES: [(&str, &[&str]); 39] = [
             "src/etcd",
             "src/grpc_code.rs",
             "src/one_stream.rs",
+            "src/traces",
         ],
     ),
     ("tonic_health", &["src/control"]),
     ("tonic_prost", &[]),
     ("tonic_reflection", &["src/control"]),
     ("tracing", &[]),
-    ("tracing_subscriber", &["src/cli"]),
+    ("tracing_subscriber", &["src/cli", "src/traces"]),
     ("uuid", &[]),
+    ("x25519_dalek", &["src/secrets"]),
     ("x509_parser", &["src/identity"]),
+    ("zeroize", &["src/wipe.rs"]),
 ];
 
 /// Libraries named outside their places, places that name theirs no more, and dependencies without a row in [`PLACES`].

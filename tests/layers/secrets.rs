@@ -31,7 +31,7 @@ fn messages(proto: &str) -> BTreeMap<String, Vec<(String, String)>> {
 /// Whether a field is a secret value itself: one of the data of a Secret, or what a caller shows to be let in.
 fn is_secret(kind: &str, name: &str) -> bool {
     match kind {
-        "map<string,bytes>" => matches!(name, "data" | "secrets"),
+        "map<string,bytes>" => name == "data" || name.ends_with("secrets"),
         _ => matches!(name, "token" | "password" | "private_key"),
     }
 }

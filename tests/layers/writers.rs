@@ -10,10 +10,12 @@ use super::floors::is_controller;
 use super::source::{Files, Token};
 
 /// The methods of `Keys` that build one key, and the keys as the table names them.
-const KEYS: [(&str, &str); 23] = [
+const KEYS: [(&str, &str); 31] = [
     ("alive", "/alive/<name>"),
     ("certificate", "/identity/certificates/<node uid>"),
     ("election", "/kubernetes/reconciler/leader/<lease id>"),
+    ("encryption_key", "/encryption/key"),
+    ("etcd_certificate", "/identity/etcd/<node uid>"),
     (
         "inventory",
         "/kubernetes/reconciler/inventory/<group>/<kind>/<namespace or _>/<name>",
@@ -21,6 +23,7 @@ const KEYS: [(&str, &str); 23] = [
     ("join", "/joins/<node>"),
     ("join_token", "/identity/tokens/<joiner>"),
     ("last_roles_pause", "/pauses/roles-last"),
+    ("log_level", "/log-levels/<module>"),
     ("member", "/members/<member id>"),
     ("network", "/networks/<name>"),
     ("node", "/nodes/<name>"),
@@ -29,7 +32,11 @@ const KEYS: [(&str, &str); 23] = [
     ("publication", "/publications/<volume>/<node>"),
     ("registration", "/nodes/<name>/release"),
     ("removed", "/removed/<uid>"),
+    ("replica_trust", "/identity/replicas/<replica>"),
+    ("revocation_list", "/identity/crl"),
     ("roles_pause", "/pauses/roles"),
+    ("rotation", "/identity/trust"),
+    ("rotation_request", "/identity/rotation"),
     ("secret", "/secrets/<name>"),
     ("service", "/services/<name>"),
     ("status", "/kubernetes/reconciler/status"),
@@ -37,6 +44,7 @@ const KEYS: [(&str, &str); 23] = [
     ("task", "/tasks/<service>/<name>"),
     ("tombstone", "/tombstones/<uid>"),
     ("volume", "/volumes/<name>"),
+    ("volume_history", "/history/volumes"),
 ];
 
 /// Files that write to the key of a record that they have read, and the methods that build the key or its range there.

@@ -4,6 +4,7 @@
 mod adopt;
 mod alarms;
 mod clocks;
+mod denied;
 mod phases;
 mod quorum;
 mod recovery;

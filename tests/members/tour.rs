@@ -54,7 +54,8 @@ pub async fn votes(site: &Site, node: &str, peer_url: &str) {
     assert!(output.stderr.contains("votes"), "{output:?}");
 }
 
-pub async fn demote(site: &Site, node: &str) {
+/// What the command said beside its output.
+pub async fn demote(site: &Site, node: &str) -> String {
     let output = site
         .run(&["demote", node, "--yes", "--wait", "--timeout", "50s"])
         .await;
@@ -63,6 +64,7 @@ pub async fn demote(site: &Site, node: &str) {
         output.stdout.contains(&format!("node/{node} is a worker")),
         "{output:?}"
     );
+    output.stderr
 }
 
 #[tokio::test]
@@ -95,7 +97,9 @@ async fn from_one_manager_to_three_and_back_by_the_commands_alone() {
     let members = site.run(&["get", "members", "--no-headers"]).await.expect_done();
     assert_eq!(members.matches(" healthy ").count(), 3, "{members}");
     // Back, whichever of them leads its peers.
-    demote(&site, "n2").await;
+    let said = demote(&site, "n2").await;
+    let tolerated = "has 2 instead of 3 voters, and tolerates no loss instead of 1 loss";
+    assert!(said.contains(tolerated), "{said}");
     assert_eq!(voters(&site).await, ["etcd-1", "n3"]);
     assert_eq!(site.observed("n2").await, Role::Worker);
     let ended = tokio::time::timeout(SOON, running[0].exited()).await;

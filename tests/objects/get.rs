@@ -176,6 +176,8 @@ Availability:      active
 Member:            <none>
 Ready:             yes
 Session:           <none> on no lease: it does not end with its agent
+Agent Release:     <none>
+Certificate:       <none> (the node never requested one)
 Release:           1.2.0
 Controller:        yes (its release counts in the gate)
 CSI Plugins:       <none>
@@ -199,6 +201,7 @@ async fn replicas_are_read_from_registrations_and_the_election() {
             version: Some(Version::from(Release::new(1, 2, 3)).to_proto()),
             process: process.to_owned(),
             registered_at: at(CREATED),
+            page: String::new(),
         };
         let key = keys().registration(&name.parse().unwrap());
         cluster

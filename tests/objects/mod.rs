@@ -1,13 +1,19 @@
-//! `get`, `describe`, `apply` and `delete` with the real program on a real etcd.
+//! `get`, `describe`, `explain`, `apply`, `diff`, `edit`, `wait`, `delete` and `version` with the real program on a real etcd.
 
 mod apply;
 mod at_once;
 mod commit;
+mod completion;
 mod conflicts;
 mod delete;
+mod diff;
+mod edit;
+mod explain;
 mod get;
 mod later;
 mod removals;
+mod version;
+mod wait;
 mod watch;
 
 use quorate::store::Keys;

@@ -162,6 +162,7 @@ async fn the_leader_among_the_replicas_is_watched() {
         version: Some(quorate::release::own_version().to_proto()),
         process: "p".to_owned(),
         registered_at: None,
+        page: String::new(),
     };
     let key = keys().registration(&"r1".parse().unwrap());
     cluster

@@ -3,12 +3,18 @@
 use std::time::{Duration, Instant};
 
 use quorate::etcd::Fence;
-use quorate::resources::{Reconciler, Settings};
+use quorate::gate::controller::Reconcile as _;
+use quorate::kube::KubeClient;
+use quorate::kube::events::Events;
+use quorate::resources::{Config, Reconciler, Settings, TermReconciler};
+use quorate::summary::Latest;
+use quorate::term::Notices;
 use serde_json::json;
+use tokio::task::JoinSet;
 
 use super::faults::{Fault, FaultProxy};
 use super::site::{BALLS, Site, bundle, config_map, config_map_path, ended, expect_success};
-use crate::support::wait::{SOON, eventually};
+use crate::support::wait::{SOON, eventually, same};
 
 /// Makes passes as the gate does: after each change, and some time after a failure.
 async fn keep_reconciled(reconciler: &mut Reconciler, fence: &Fence) {
@@ -65,6 +71,42 @@ async fn an_object_whose_writes_hang_delays_the_mending_of_no_other() {
         () = keep_reconciled(&mut reconciler, site.fence()) => {}
         () = expect_mends_at_once(&site) => {}
     }
+}
+
+/// A webhook that hangs for a kind holds up all objects of the kind.
+#[tokio::test]
+async fn sixty_four_objects_whose_writes_hang_delay_the_mending_of_no_other_kind() {
+    let ours = json!("b3Vycw==");
+    let secret = format!(
+        "---\napiVersion: v1\nkind: Secret\nmetadata: {{name: good, namespace: default}}\ndata: {{key: {ours}}}\n"
+    );
+    let names: Vec<String> = (0..64).map(|number| format!("hang-{number}")).collect();
+    let maps: String = names.iter().map(|name| config_map(name, "ours")).collect();
+    let manifests = maps + &secret;
+    let site = Site::start().await;
+    expect_success(&site.pass(bundle(&manifests)).await);
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    let mut reconciler = site
+        .patient_reconciler_as(proxy.kubeconfig(), bundle(&manifests))
+        .await;
+    expect_success(&reconciler.pass(site.fence()).await);
+    proxy.fail("PATCH", "configmaps/hang-", usize::MAX, Fault::Hang);
+    for name in &names {
+        site.patch(&config_map_path(name), json!({"data": {"key": "theirs"}}))
+            .await;
+    }
+    let path = "/api/v1/namespaces/default/secrets/good";
+    let begun = Instant::now();
+    site.patch(path, json!({"data": {"key": "dGhlaXJz"}})).await;
+    let mended = eventually(SOON, "the Secret is mended", async || {
+        same(site.get(path).await.unwrap()["data"]["key"].clone(), ours.clone())
+    });
+    tokio::select! {
+        () = keep_reconciled(&mut reconciler, site.fence()) => {}
+        _ = mended => {}
+    }
+    // Each request that hangs is given up after a minute, and eight are sent at a time.
+    assert!(begun.elapsed() < SOON / 3, "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
@@ -300,4 +342,42 @@ async fn a_definition_that_is_never_established_delays_the_passes_once() {
     assert_eq!(later.count("failed"), 1, "{}", later.summary());
     let limit = Settings::default().established_within;
     assert!(begun.elapsed() < limit, "{:?}", begun.elapsed());
+}
+
+/// An Event may take 3 s. Each of these passes has one to report.
+#[tokio::test]
+async fn an_api_of_events_that_hangs_delays_no_pass() {
+    let site = Site::start().await;
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    proxy.fail("POST", "/events", usize::MAX, Fault::Hang);
+    proxy.fail("PATCH", "configmaps/a", usize::MAX, Fault::Status(422, None));
+    let kube = KubeClient::connect(Some(&proxy.kubeconfig())).await.unwrap();
+    let events = Events::new(kube.clone(), None, "test");
+    let (notices, publishing) = Notices::publishing(events, site.fence().clone());
+    let mut tasks = JoinSet::new();
+    tasks.spawn(publishing);
+    let term = TermReconciler::factory(Config {
+        kube,
+        bundle: bundle(&config_map("a", "v")),
+        store: site.store.clone(),
+        settings: Settings::default(),
+        summaries: Latest::default(),
+    });
+    let mut best = Duration::MAX;
+    // One that awaits its Event does so each time; a busy machine is seldom too slow for all of them.
+    for _ in 0..4 {
+        let begun = Instant::now();
+        let passed = term(notices.clone()).pass(site.fence()).await;
+        best = best.min(begun.elapsed());
+        assert!(passed.is_err(), "it is in trouble");
+    }
+    assert!(best < Duration::from_secs(2), "{best:?}");
+    eventually(SOON, "an Event is under way", async || {
+        let noted = proxy.noted();
+        let is_event = noted
+            .iter()
+            .any(|noted| noted.method == "POST" && noted.uri.contains("/events"));
+        if is_event { Ok(()) } else { Err("none") }
+    })
+    .await;
 }

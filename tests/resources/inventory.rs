@@ -1,11 +1,13 @@
 //! What the leader records of each object, and the commands that show and correct it.
 
+use std::process::Stdio;
+
 use serde_json::{Value, json};
 
 use super::faults::{Fault, FaultProxy};
 use super::site::{Site, bundle, config_map, config_map_path, ended, expect_success};
 use crate::support::client::put;
-use crate::support::quorate::{Finished, quorate};
+use crate::support::quorate::{Finished, program, quorate};
 use crate::support::wait::{SOON, eventually};
 
 pub async fn run(site: &Site, args: &[&str]) -> Finished {
@@ -164,6 +166,34 @@ async fn an_object_that_the_bundle_dropped_can_be_forgotten_and_one_that_it_hold
         site.inventory(),
         ["core/ConfigMap/default/stays", "core/Namespace/_/team"]
     );
+}
+
+#[tokio::test]
+async fn objects_are_forgotten_although_the_output_is_full() {
+    let site = Site::start().await;
+    let stays = config_map("stays", "v");
+    let teams = TEAM.to_owned() + &TEAM.replace("team", "crew");
+    expect_success(&site.pass(bundle(&(stays.clone() + &teams))).await);
+    expect_success(&site.pass(bundle(&stays)).await);
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let child = program()
+        .args(["inventory", "forget", "Namespace", "team", "crew", "--prefix=/q"])
+        .arg(format!(
+            "--etcd-endpoints={}",
+            site.kubernetes.etcd.endpoints_flag()
+        ))
+        .stdin(Stdio::null())
+        .stdout(full)
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let ended = tokio::time::timeout(SOON, child.wait_with_output());
+    let ended = ended.await.expect("it ends").unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains("cannot write to standard output"), "{said}");
+    assert_eq!(site.inventory(), ["core/ConfigMap/default/stays"]);
 }
 
 #[tokio::test]

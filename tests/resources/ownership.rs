@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::faults::{Fault, FaultProxy};
 use super::site::{Site, bundle, config_map, config_map_path, ended, expect_success};
+use crate::support::traced::Traced;
 
 fn foreign(name: &str, labels: Value) -> Value {
     json!({
@@ -59,9 +60,12 @@ async fn an_object_is_adopted_if_its_manifest_says_so() {
         "namespace: default}",
         "namespace: default, annotations: {quorate.dev/adopt: 'true'}}",
     );
+    let traced = Traced::begin();
     let report = site.pass(bundle(&adopting)).await;
     expect_success(&report);
     assert_eq!(ended(&report, "applied"), ["ConfigMap default/plain"]);
+    let log = traced.text();
+    assert!(log.contains("took over ConfigMap default/plain"), "{log}");
     assert_eq!(value(&site, "plain").await, "ours");
     assert_eq!(site.uid(&config_map_path("plain")).await, uid);
 }

@@ -106,6 +106,42 @@ async fn a_kept_namespace_that_may_not_be_read_any_more_holds_nothing_up() {
     assert_eq!(site.inventory().len(), 2);
 }
 
+/// INV-12: an object that only waited when it was last seen may have to be deleted. It holds up what follows it.
+#[tokio::test]
+async fn an_object_that_was_kept_and_may_not_be_read_any_more_holds_nothing_up_and_one_that_waited_does() {
+    let kept = "---\napiVersion: v1\nkind: ConfigMap\n\
+                metadata: {name: kept, namespace: kube-system, annotations: {quorate.dev/prune: \"false\"}}\n";
+    let waits = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: waits, namespace: kube-system}\n";
+    let stays = config_map("stays", "v");
+    let before = stays.clone() + kept + waits;
+    let missing = stays.clone() + &config_map("missing", "v");
+    let (site, proxy, mut reconciler) = upgrading(&before, &missing).await;
+    proxy.fail("PATCH", "configmaps/missing", 1, Fault::Status(403, None));
+    let report = reconciler.pass(site.fence()).await;
+    let both = ["ConfigMap kube-system/kept", "ConfigMap kube-system/waits"];
+    assert_eq!(ended(&report, "kept"), both);
+
+    let forbidden = json!({"message": "User \"quorate\" cannot get resource \"configmaps\""});
+    for path in ["/api/v1/configmaps?", "/namespaces/kube-system/configmaps"] {
+        proxy.fail("GET", path, usize::MAX, Fault::Refuse(403, forbidden.clone()));
+    }
+    // Each is a new leader: the first one's record is what the second goes by.
+    for _ in 0..2 {
+        let mut reconciler = site.reconciler_as(proxy.kubeconfig(), bundle(&stays)).await;
+        let report = reconciler.pass(site.fence()).await;
+        assert_eq!(ended(&report, "kept"), both[..1], "{:#?}", report.objects());
+        assert_eq!(ended(&report, "failed"), both[1..], "{:#?}", report.objects());
+    }
+    assert_eq!(
+        site.entry("core/ConfigMap/kube-system/kept")
+            .await
+            .state
+            .unwrap()
+            .outcome,
+        "kept"
+    );
+}
+
 /// A refusal says nothing about what the server serves.
 #[tokio::test]
 async fn a_look_that_is_forbidden_has_nothing_discovered_again() {

@@ -186,13 +186,11 @@ async fn an_object_outside_the_listed_namespace_outlives_the_version_that_it_was
     assert_eq!(ended(&report, "kept"), ["Ball.toys.example.com kube-system/red"]);
     serve_only_the_later_version(&site).await;
     let before = reads(&proxy);
-    let mut report = reconciler.pass(site.fence()).await;
-    let again = std::time::Instant::now() + SOON;
-    while reads(&proxy) == before {
-        assert!(std::time::Instant::now() < again, "it is not read again");
-        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-        report = reconciler.pass(site.fence()).await;
-    }
+    let report = eventually(SOON, "it is read again", async || {
+        let report = reconciler.pass(site.fence()).await;
+        same(reads(&proxy) > before, true).map(|_| report)
+    })
+    .await;
     assert_eq!(
         ended(&report, "kept"),
         ["Ball.toys.example.com kube-system/red"],

@@ -21,7 +21,7 @@ use crate::support::wait::{eventually, same};
 /// twenty rounds need not wait for it.
 pub const FLAGS: [&str; 1] = ["--strict-reconfig-check=false"];
 
-const TO_LEARNER: [&str; 7] = [
+pub const TO_LEARNER: [&str; 7] = [
     "roles.changing-roles",
     "roles.changed-roles",
     "roles.deciding-add",
@@ -31,7 +31,7 @@ const TO_LEARNER: [&str; 7] = [
     "roles.added",
 ];
 
-const TO_VOTER: [&str; 6] = [
+pub const TO_VOTER: [&str; 6] = [
     "roles.deciding-promotion",
     "roles.decided-promotion",
     "roles.promoting",

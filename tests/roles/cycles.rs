@@ -6,8 +6,8 @@ use quorate::proto::Role;
 use quorate::proto::join::Progress;
 
 use super::world::{LONG, World};
-use super::writer::{ELECTION, LONG_ELECTIONS, Writer};
 use crate::support::wait::eventually;
+use crate::support::writer::{ELECTION, LONG_ELECTIONS, Writer};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_becomes_a_voter_and_a_worker_again_and_again() {
@@ -70,7 +70,7 @@ async fn a_worker_becomes_a_voter_and_a_worker_again_and_again() {
 async fn two_promotions_in_the_same_second_both_end_as_voters_while_a_client_writes_all_the_while() {
     let mut world = World::start_with(1, &LONG_ELECTIONS).await;
     let leader = world.leader().await;
-    let writer = Writer::start(&world).await;
+    let writer = Writer::start(&world.etcd).await;
     let mut waiting = vec![world.add_machine(), world.add_machine()];
     for node in &waiting {
         world.promote(node).await;

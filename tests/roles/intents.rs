@@ -8,7 +8,7 @@ use quorate::proto::join::Progress;
 use quorate::roles::controller::Settings;
 use quorate::roles::plan::Limits;
 
-use super::demotions::decide;
+use super::demotions::{decide, was_always_a_manager};
 use super::world::{LONG, World};
 use crate::support::proxy::Network;
 use crate::support::wait::{eventually, same};
@@ -64,6 +64,28 @@ async fn an_intent_is_withdrawn_where_its_node_is_a_manager_again_and_no_call_ca
         .wait_metric("quorate_members{kind=\"voter\",health=\"healthy\"}", 3.0)
         .await;
     world.wait_voters(&["etcd-1", "etcd-2", "etcd-3"]).await;
+    leader.resign().await;
+}
+
+/// The leader that decided it ended before its call.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_demotion_that_was_withdrawn_while_nothing_led_is_not_carried_out_by_the_next_leader() {
+    let world = World::start(3).await;
+    let id = world.id_of("etcd-2").await;
+    world.demote("etcd-2").await;
+    decide(&world, "etcd-2").await;
+    let withdrawn = world.promote("etcd-2").await;
+    let leader = world.leader_with(hasty()).await;
+    eventually(LONG, "the intent is withdrawn", async || {
+        let record = world.member(id).await.expect("its record stays");
+        same(record.removal, None)
+    })
+    .await;
+    world.wait_voters(&["etcd-1", "etcd-2", "etcd-3"]).await;
+    assert_eq!(world.id_of("etcd-2").await, id);
+    was_always_a_manager(&world, "etcd-2", withdrawn).await;
+    let removals = "quorate_role_transitions_total{from=\"voter\",to=\"none\",result=\"done\"}";
+    assert_eq!(leader.metric(removals), 0.0);
     leader.resign().await;
 }
 
@@ -149,7 +171,7 @@ async fn a_join_that_etcd_refuses_beside_a_dead_voter_says_whom_it_waits_for_and
         }
     })
     .await;
-    // Sixteen seconds lie between the sixth and the seventh, give or take a quarter.
+    // The measured time. Sixteen seconds lie between the sixth and the seventh, give or take a quarter.
     let before = leader.metric(refusals);
     tokio::time::sleep(Duration::from_secs(10)).await;
     let asked = leader.metric(refusals) - before;

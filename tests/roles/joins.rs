@@ -4,13 +4,16 @@ use std::time::Duration;
 
 use prost::Message;
 use quorate::etcd::Txn;
+use quorate::etcd::members::ChangeFault;
 use quorate::proto::join::Progress;
 use quorate::proto::{RemovedNode, Role};
 use quorate::roles::controller::Settings;
 use quorate::roles::plan::Limits;
 
-use super::world::World;
+use super::crashes::FLAGS;
+use super::world::{LONG, World};
 use crate::support::proxy::Proxy;
+use crate::support::wait::eventually;
 
 fn url(port: u16) -> Vec<String> {
     vec![format!("http://127.0.0.1:{port}")]
@@ -179,5 +182,51 @@ async fn an_answered_request_gets_the_same_answer_when_it_is_made_again() {
     let join = world.wait_join(&of, &again, Progress::Voter).await;
     assert_eq!(join.member_id, first.0);
     assert_eq!(world.list().await.members.len(), 2, "one member for the node");
+    leader.resign().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_demoted_node_is_shown_which_member_of_it_is_out_for_good_and_a_later_one_is_another() {
+    let mut world = World::start(1).await;
+    let leader = world.leader().await;
+    let of = world.add_machine();
+    world.promote(&of).await;
+    world.bring_up(&of).await;
+    world.wait_voters(&["etcd-1", &of]).await;
+    let first = world.id_of(&of).await;
+    let removed = async || world.join(&of).await.unwrap().0.removed_members;
+    assert_eq!(removed().await, [0_u64; 0]);
+    let before = world.demote(&of).await;
+    world.wait_role(&of, Role::Worker).await;
+    assert_eq!(removed().await, [first.0]);
+    // One transaction says both, so that an agent never has the one without the other.
+    let (node, written) = world.node(&of).await.unwrap();
+    assert!(written > before, "{node:?}");
+    assert_eq!(world.join(&of).await.unwrap().1, written);
+    leader.resign().await;
+}
+
+/// Without that word, the agent of the node would keep the etcd of the member that is gone, and never start that of the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_removed_by_hand_while_another_add_of_its_node_is_under_way_is_named_as_gone() {
+    let world = World::start_with(2, &FLAGS).await;
+    let before = world.list().await;
+    let named = |name: &str| before.members.iter().find(|member| member.name == name).unwrap();
+    let (through, old) = (named("etcd-1"), named("etcd-2"));
+    let urls = url(quorate_dev::ports::free_port().unwrap());
+    let next = world.half_add("etcd-2", &urls, false).await;
+    eventually(LONG, "an operator removes it", async || {
+        match world.store.etcd.remove_member(through, old).await {
+            Err(error) if error.fault != ChangeFault::MemberNotFound => Err(error.to_string()),
+            _ => Ok(()),
+        }
+    })
+    .await;
+    let leader = world.leader().await;
+    let join = world.wait_join("etcd-2", "r", Progress::Learner).await;
+    assert_eq!(join.member_id, next.0, "the add goes on");
+    assert_eq!(join.removed_members, [old.id.0]);
+    assert_eq!(world.member(old.id).await, None);
+    assert_eq!(world.role("etcd-2").await, Role::Manager);
     leader.resign().await;
 }

@@ -4,6 +4,7 @@ use quorate::etcd::{Etcd, Fence};
 use quorate::kube::events::Notice;
 use quorate::roles::controller::{RoleController, Settings};
 use quorate::store::{Keys, Store};
+use quorate::summary::Latest;
 use quorate::term::{NodeWrites, Notices};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -56,6 +57,7 @@ impl Leader {
             notices: sending,
             node_writes: NodeWrites::default(),
             settings,
+            summaries: Latest::default(),
         };
         term.work(controller.run());
         Self {

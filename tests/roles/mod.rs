@@ -1,7 +1,7 @@
 //! Node roles on real etcd clusters that grow and shrink: with leaders in this process, and with the real program.
 
 mod addresses;
-mod crashes;
+pub mod crashes;
 mod cycles;
 mod demotions;
 mod events;
@@ -14,7 +14,6 @@ mod machines;
 mod polled;
 mod races;
 mod random;
-mod removals;
+pub mod removals;
 mod sequence;
 mod world;
-mod writer;

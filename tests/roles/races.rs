@@ -84,6 +84,7 @@ async fn a_member_whose_removal_was_decided_before_a_pause_is_removed_only_after
     // Until the proof in the intent that roles are not paused is too old for the call.
     tokio::time::sleep(CHANGE_LIMIT / 2).await;
     hold.release();
+    // The time in which it would be removed.
     tokio::time::sleep(Settings::default().member_timeout).await;
     world.wait_voters(&["etcd-1", "etcd-2", "etcd-3"]).await;
     assert_eq!(world.role(&victim).await, Role::Manager);

@@ -11,7 +11,7 @@ use quorate::store::object::member::is_answered;
 use super::crashes::FLAGS;
 use super::world::{LONG, World};
 use crate::support::seeded_rng::{SeededRng, seed};
-use crate::support::wait::same;
+use crate::support::wait::{eventually, same};
 
 struct Run {
     world: World,
@@ -129,15 +129,11 @@ async fn run(seed: u64, members: usize) {
             wanted.push(of);
         }
     }
-    let begun = Instant::now();
-    loop {
+    eventually(LONG, &format!("the voters of seed {seed}"), async || {
         run.live().await;
-        match same(run.world.members().await, (wanted.clone(), Vec::new())) {
-            Ok(_) => break,
-            Err(seen) => assert!(begun.elapsed() < LONG, "seed {seed}: {seen}"),
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        same(run.world.members().await, (wanted.clone(), Vec::new()))
+    })
+    .await;
     let managed: Vec<&str> = wanted
         .iter()
         .map(String::as_str)

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use prost::Message;
 use quorate::etcd::election::candidates;
-use quorate::etcd::members::{MemberList, latest_raft_leader};
+use quorate::etcd::members::MemberList;
 use quorate::etcd::{Event, KeyRange, KeyValue, MemberId, Revision, Txn, TxnError};
 use quorate::proto::{Member, Metadata, Node, NodeSpec, NodeStatus, RemovedNode, Role};
 use quorate::store::{Keys, Name, Store};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::client::{commit, config, connect_with, history};
+use crate::support::client::{commit, config, connect_with, history, raft_leader};
 use crate::support::etcd::TestEtcd;
 use crate::support::wait::{eventually, same};
 
@@ -288,17 +288,7 @@ impl World {
 
     /// The name of etcd's own leader.
     pub async fn raft_leader(&self) -> String {
-        eventually(LONG, "a raft leader", async || {
-            let list = self.list().await;
-            let surveys = self
-                .store
-                .etcd
-                .survey(&list.members, Duration::from_secs(5))
-                .await;
-            let leader = latest_raft_leader(&surveys).and_then(|id| list.member(id));
-            leader.map(|member| member.name.clone()).ok_or("none")
-        })
-        .await
+        raft_leader(&self.store.etcd).await.name
     }
 
     /// The create revision of the key of Quorate's leader.

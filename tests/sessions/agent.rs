@@ -54,15 +54,10 @@ impl Agent {
 
     /// Sends heartbeats until the session is dropped.
     pub fn keep_beating(&mut self) {
-        self.keep_beating_every(BEAT);
-    }
-
-    /// The same at this interval.
-    pub fn keep_beating_every(&mut self, interval: Duration) {
         let heartbeats = self.heartbeats.clone();
         self.beating.spawn(async move {
             while heartbeats.unbounded_send(SessionRequest {}).is_ok() {
-                sleep(interval).await;
+                sleep(BEAT).await;
             }
         });
     }

@@ -6,20 +6,14 @@ use tokio::time::sleep;
 use tonic::Code;
 
 use super::agent::{Agent, held};
-use crate::control::site::{Member, Site};
+use crate::control::site::{Joined, Member, Serving, Site};
 use crate::support::quorate::TestReplica;
 use crate::support::wait::{QUIET, SOON, eventually};
 
 async fn begin(flags: &[&str]) -> (Site, TestReplica, Member) {
-    let site = Site::start().await;
-    let token = site.token(&["--role", "worker"]).await;
-    let launch = flags
-        .iter()
-        .fold(site.launch(), |launch, flag| launch.flag(*flag));
-    let mut replica = launch.start("c1");
-    replica.wait_leading().await;
-    let mut client = site.client(&mut replica).await;
-    let node = site.member(&mut client, "n1", &token).await;
+    let Joined {
+        site, replica, node, ..
+    } = Serving::with(flags).await.join("n1").await;
     (site, replica, node)
 }
 

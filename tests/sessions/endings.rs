@@ -6,16 +6,14 @@ use tokio::time::sleep;
 use tonic::Code;
 
 use super::agent::{Agent, alive};
-use crate::control::site::{Member, Site, removed_uid};
+use crate::control::site::{Joined, Member, Serving, Site, removed_uid, report};
 use crate::support::quorate::TestReplica;
 use crate::support::wait::{QUIET, SOON, eventually, same};
 
 async fn begin() -> (Site, TestReplica, Member) {
-    let site = Site::start().await;
-    let token = site.token(&["--role", "worker"]).await;
-    let mut replica = site.replica().await;
-    let mut client = site.client(&mut replica).await;
-    let node = site.member(&mut client, "n1", &token).await;
+    let Joined {
+        site, replica, node, ..
+    } = Joined::start().await;
     (site, replica, node)
 }
 
@@ -80,6 +78,38 @@ async fn a_session_whose_key_is_gone_ends_and_is_never_put_back() {
     assert_eq!(status.code(), Code::Unavailable, "{status:?}");
     sleep(QUIET).await;
     assert_eq!(alive(&site, "n1").await, None);
+}
+
+/// The agent of one node, or the holder of a copy of its key, opens more than its share.
+#[tokio::test]
+async fn connections_of_a_node_make_way_for_others_of_the_same_node_alone() {
+    const MOST: usize = 8;
+    let Serving {
+        site,
+        token,
+        mut replica,
+        mut client,
+    } = Serving::with(&["--session-lease-ms=500000"]).await;
+    let greedy = site.member(&mut client, "n1", &token).await;
+    let other = site.member(&mut client, "n2", &token).await;
+    let mut undisturbed = Agent::open(&site, &mut replica, &other).await;
+    let mut first = Agent::open(&site, &mut replica, &greedy).await;
+    let mut open = Vec::new();
+    for _ in 0..MOST {
+        assert!(!first.is_over(), "its share is {MOST}");
+        let mut client = site.client_of(&mut replica, &greedy).await;
+        report(&mut client, 1, &[]).await.unwrap();
+        open.push(client);
+    }
+    // With its connection.
+    first.ended().await;
+    assert!(!undisturbed.is_over());
+    let series = "quorate_sessions_ended_total{reason=\"closed\"}";
+    eventually(SOON, "one session has ended", async || {
+        same(replica.metric(series).await, 1.0)
+    })
+    .await;
+    assert_eq!(replica.metric("quorate_sessions").await, 1.0);
 }
 
 #[tokio::test]

@@ -3,9 +3,9 @@
 use tonic::Code;
 
 use super::agent::{Agent, alive, cell, down, held};
-use crate::control::site::{Client, Member, Site, control_address};
+use crate::control::site::{Client, Joined, Member, Serving, Site, control_address};
 use crate::support::proxy::{Network, Proxy};
-use crate::support::quorate::{Launch, TestReplica};
+use crate::support::quorate::TestReplica;
 use crate::support::wait::{SOON, eventually, same};
 
 /// Longer than any test takes: a lease that ends was ended.
@@ -16,12 +16,9 @@ const SHORT_LEASE: &str = "--session-lease-ms=5000";
 
 /// A replica with this lease of sessions, and a node that has joined there.
 async fn begin(lease: &str) -> (Site, TestReplica, Member) {
-    let site = Site::start().await;
-    let token = site.token(&["--role", "worker"]).await;
-    let mut replica = site.launch().flag(lease).start("c1");
-    replica.wait_leading().await;
-    let mut client = site.client(&mut replica).await;
-    let node = site.member(&mut client, "n1", &token).await;
+    let Joined {
+        site, replica, node, ..
+    } = Serving::with(&[lease]).await.join("n1").await;
     (site, replica, node)
 }
 
@@ -68,6 +65,12 @@ async fn goes_on_with_its_lease(lost: Lost) {
     assert_eq!(now.session_id, again.begun.session_id);
     assert_eq!(again.begun.lease, agent.begun.lease, "the agent is given its TTL");
     assert_ne!(now.session_id, session.session_id);
+    assert_eq!(
+        (session.replica.as_str(), now.replica.as_str()),
+        ("c1", "c2"),
+        "{lost:?}"
+    );
+    assert_eq!(now.ready_since, session.ready_since, "it was ready all the time");
     if let Lost::CutOff = lost {
         // The session that hangs ends there, too, and puts nothing back.
         eventually(SOON, "the first replica serves no session", async || {
@@ -132,16 +135,13 @@ async fn a_node_that_is_suspended_is_down_after_its_lease_and_ready_with_its_nex
 /// Nothing is decided from an old copy, and the node stays ready.
 #[tokio::test]
 async fn a_replica_that_does_not_see_etcd_ends_its_sessions() {
-    let site = Site::start().await;
-    let token = site.token(&["--role", "worker"]).await;
-    let to_etcd = Proxy::in_front_of(&site.etcd.endpoints()[0]);
-    let launch: Launch = site.launch().endpoints(vec![to_etcd.url()]);
-    let flags = [LONG_LEASE, "--etcd-sync-endpoints=false", "--lease-ttl=60"];
-    let launch = flags.iter().fold(launch, |launch, flag| launch.flag(*flag));
-    let mut replica = launch.start("c1");
-    replica.wait_leading().await;
-    let mut client = site.client(&mut replica).await;
-    let node = site.member(&mut client, "n1", &token).await;
+    let (serving, to_etcd) = Serving::behind_proxy(&[LONG_LEASE]).await;
+    let Joined {
+        site,
+        mut replica,
+        node,
+        ..
+    } = serving.join("n1").await;
     let mut agent = Agent::open(&site, &mut replica, &node).await;
     agent.keep_beating();
     let before = held(&site, "n1").await;

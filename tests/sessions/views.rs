@@ -3,17 +3,20 @@
 use std::collections::BTreeMap;
 
 use prost::Message;
+use quorate::etcd::{MemberId, Txn};
 use quorate::proto::node_publication::Instruction;
 use quorate::proto::publication_status::State;
 use quorate::proto::volume_spec::Driver;
 use quorate::proto::{
-    AccessMode, Metadata, NodePublication, NodeView, Publication, PublicationSpec, PublicationStatus, Secret,
-    Volume, VolumeSecret, VolumeSpec, VolumeStatus, access_mode,
+    AccessMode, Join, JoinRequest, Metadata, NodePublication, NodeView, Publication, PublicationSpec,
+    PublicationStatus, Role, Secret, Volume, VolumeSecret, VolumeSpec, VolumeStatus, access_mode,
 };
+use quorate::secrets::{Keyring, seal};
 use quorate::store::Name;
 
 use super::agent::Agent;
-use crate::control::site::{Member, Site};
+use crate::control::site::{Member, Serving, Site};
+use crate::support::directory::directory;
 use crate::support::quorate::TestReplica;
 
 /// The sessions last as long as the test.
@@ -29,11 +32,17 @@ fn name(text: &str) -> Name {
 
 /// A replica, and nodes n1 and n2 that have joined there.
 async fn begin() -> (Site, TestReplica, [Member; 2]) {
-    let site = Site::start().await;
-    let token = site.token(&["--role", "worker"]).await;
-    let mut replica = site.launch().flag(LEASE).start("c1");
-    replica.wait_leading().await;
-    let mut client = site.client(&mut replica).await;
+    begin_with(&[LEASE]).await
+}
+
+/// The same with a replica of these flags.
+async fn begin_with(flags: &[&str]) -> (Site, TestReplica, [Member; 2]) {
+    let Serving {
+        site,
+        token,
+        replica,
+        mut client,
+    } = Serving::with(flags).await;
     let nodes = [
         site.member(&mut client, "n1", &token).await,
         site.member(&mut client, "n2", &token).await,
@@ -58,6 +67,7 @@ async fn put_volume(site: &Site, volume: &str, secret: &str) {
             secrets: vec![VolumeSecret {
                 key: "token".to_owned(),
                 secret: secret.to_owned(),
+                calls: Vec::new(),
             }],
             ..VolumeSpec::default()
         }),
@@ -74,6 +84,8 @@ async fn put_secret(site: &Site, secret: &str, value: &str) {
     let record = Secret {
         metadata: metadata(secret, &format!("uid-of-{secret}")),
         data: BTreeMap::from([("token".to_owned(), value.as_bytes().to_vec())]),
+        sealed: None,
+        kubernetes: None,
     };
     let key = site.store.keys.secret(&name(secret));
     site.put(&key, record.encode_to_vec()).await;
@@ -169,6 +181,63 @@ async fn a_volume_whose_secret_is_missing_is_shown_without_an_instruction_until_
 }
 
 #[tokio::test]
+async fn a_node_is_shown_the_values_of_an_encrypted_secret_and_none_whose_key_is_lost() {
+    let directory = directory();
+    // Of 32 bytes, in base64.
+    let [held, lost] = ["A", "B"].map(|letter| {
+        let file = directory.path().join(letter);
+        std::fs::write(&file, format!("{}A=", letter.repeat(42))).unwrap();
+        file
+    });
+    let flag = format!("--encryption-key-file={}", held.display());
+    let (site, mut replica, [n1, _]) = begin_with(&[LEASE, &flag]).await;
+    for (volume, file) in [("data", held), ("logs", lost)] {
+        let key = site.store.keys.secret(&name(volume));
+        let values = BTreeMap::from([("token".to_owned(), b"s3cr3t".to_vec())]);
+        let keyring = Keyring::read(&[file]).unwrap();
+        let record = Secret {
+            metadata: metadata(volume, "s"),
+            data: BTreeMap::new(),
+            sealed: Some(seal(keyring.first().unwrap().recipient(), &key, &values).unwrap()),
+            kubernetes: None,
+        };
+        site.put(&key, record.encode_to_vec()).await;
+        put_volume(&site, volume, volume).await;
+        publish(&site, volume, &n1, State::Published, "c").await;
+    }
+    let mut agent = Agent::open(&site, &mut replica, &n1).await;
+    let is_shown = |view: &NodeView| {
+        let shown = ["data", "logs"].map(|volume| instruction(view, volume));
+        shown == [Some(Instruction::Publish), Some(Instruction::Unspecified)]
+    };
+    let view = agent.view_where(is_shown).await;
+    assert_eq!(find(&view, "data").unwrap().secrets["token"], b"s3cr3t");
+    assert!(find(&view, "logs").unwrap().secrets.is_empty());
+    replica
+        .wait_for_log("node n1 waits for volumes: secret logs: its values are encrypted with key")
+        .await;
+}
+
+/// No session follows secrets: they are read again after a while.
+#[tokio::test]
+async fn a_secret_that_is_replaced_reaches_the_node_that_was_shown_the_former_one() {
+    let (site, mut replica, [n1, _]) = begin().await;
+    put_secret(&site, "first", "wrong").await;
+    put_volume(&site, "data", "first").await;
+    publish(&site, "data", &n1, State::Published, "c").await;
+    let mut agent = Agent::open(&site, &mut replica, &n1).await;
+    let shows = |view: &NodeView, value: &str| {
+        let secrets = find(view, "data").map(|one| &one.secrets);
+        secrets.is_some_and(|secrets| secrets.get("token").map(Vec::as_slice) == Some(value.as_bytes()))
+    };
+    agent.view_where(|view| shows(view, "wrong")).await;
+    put_secret(&site, "first", "right").await;
+    let next = agent.next_view().await;
+    assert!(shows(&next, "right"), "nothing else is sent");
+    assert_eq!(instruction(&next, "data"), Some(Instruction::Publish));
+}
+
+#[tokio::test]
 async fn a_node_that_reads_slowly_is_shown_the_latest_and_not_all_before() {
     const CHANGES: usize = 40;
     let (site, mut replica, [n1, _]) = begin().await;
@@ -191,4 +260,48 @@ async fn a_node_that_reads_slowly_is_shown_the_latest_and_not_all_before() {
         }
     }
     assert!(views < CHANGES, "{views} views");
+}
+
+#[tokio::test]
+async fn a_manager_is_shown_its_member_and_the_list_of_revoked_certificates_and_a_worker_neither() {
+    let (site, mut replica, [node, _]) = begin().await;
+    let mut agent = Agent::open(&site, &mut replica, &node).await;
+    let view = agent.view_where(|_| true).await;
+    assert!(view.member.is_none() && view.revocation.is_none());
+    // Without `--wait`: this agent reports nothing.
+    site.done(&["promote", "n1"]).await;
+    // The change of its role has ended the session.
+    agent.ended().await;
+    let mut agent = Agent::open(&site, &mut replica, &node).await;
+    let lists = |view: &NodeView| view.revocation.as_ref().is_some_and(|list| !list.crl.is_empty());
+    let view = agent
+        .view_where(|view| view.role() == Role::Manager && lists(view))
+        .await;
+    assert!(view.member.is_none());
+    // The leader would add the member.
+    site.done(&["pause", "roles"]).await;
+    let join = Join {
+        request: Some(JoinRequest {
+            id: "r".to_owned(),
+            node_uid: node.uid.clone(),
+            peer_urls: vec!["https://10.0.0.1:2380".to_owned()],
+            ..JoinRequest::default()
+        }),
+        removed_members: vec![5],
+        ..Join::default()
+    };
+    let member = quorate::proto::Member {
+        node: "n1".to_owned(),
+        node_uid: node.uid.clone(),
+        ..quorate::proto::Member::default()
+    };
+    let keys = &site.store.keys;
+    let txn = Txn::new()
+        .put(&keys.join(&name("n1")), join.encode_to_vec())
+        .put(&keys.member(MemberId(7)), member.encode_to_vec());
+    site.commit(txn).await;
+    let view = agent.view_where(|view| view.member.is_some()).await;
+    let shown = view.member.unwrap();
+    assert_eq!((shown.member_id, shown.removed), (7, vec![5]));
+    assert_eq!(shown.peer_urls, ["https://10.0.0.1:2380"]);
 }

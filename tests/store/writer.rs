@@ -6,6 +6,7 @@ use futures::future::join_all;
 use quorate::etcd::{Etcd, FencedError, KeyRange, Revision, Txn};
 use quorate::grpc_code::Code;
 use quorate::store::writer::{Proof, Unit, Writer, writer};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::support::client::{commit, config, connect, connect_with, put, requests};
@@ -62,6 +63,33 @@ async fn units_that_come_together_share_a_transaction() {
         .collect();
     revisions.dedup();
     assert_eq!(revisions.len(), 1, "{revisions:?}");
+    leader.resign().await;
+}
+
+/// Each transaction costs etcd an entry of its log and a write of its disk.
+#[tokio::test]
+async fn units_that_come_while_a_transaction_is_under_way_share_the_next_one() {
+    let etcd = TestEtcd::start().await;
+    let proxy = Proxy::in_front_of(&etcd.endpoints()[0]);
+    let mut leader = Leader::elect(&store_on(&etcd.endpoints()).await, "test").await;
+    leader.store = store_on(&[proxy.url()]).await;
+    let writer = writer_of(&mut leader);
+    proxy.set(Network::Delays(Duration::from_millis(200)));
+    let mut writing = JoinSet::new();
+    for number in 0..20 {
+        let writer = writer.clone();
+        writing.spawn(async move { writer.write(create(&format!("{number}"))).await });
+        // It is sent, and the writer has taken it in.
+        for _ in 0..5 {
+            tokio::task::yield_now().await;
+        }
+    }
+    while let Some(written) = timeout(SOON, writing.join_next()).await.unwrap() {
+        written.unwrap().unwrap();
+    }
+    // The first one went alone. A machine that stops for a moment makes one more of the others.
+    let transactions = requests(&leader.store.etcd, "txn", Code::Ok);
+    assert!(transactions < 5.0, "{transactions} transactions");
     leader.resign().await;
 }
 

@@ -2,14 +2,15 @@
 
 use prost::Message;
 use quorate::etcd::{KeyRange, KeyValue, Revision, Txn};
-use quorate::proto::Node;
-use quorate::store::Store;
+use quorate::proto::{Node, Publication, Volume};
+use quorate::store::object::publication::{state, state_word};
+use quorate::store::{Name, Store};
 
 use super::client::commit;
 use super::etcd::TestEtcd;
-use super::leader::store_on;
+use super::leader::store_of;
 use super::quorate::{Finished, quorate_on};
-use super::wait::{SOON, eventually};
+use super::wait::{SOON, eventually, same};
 
 /// An etcd, a client of it below `/quorate`, and the program on it.
 pub struct Base {
@@ -25,7 +26,7 @@ impl Base {
 
     /// On this etcd.
     pub async fn on(etcd: TestEtcd) -> Self {
-        let store = store_on(&etcd.endpoints()).await;
+        let store = store_of(&etcd).await;
         Self { etcd, store }
     }
 
@@ -37,6 +38,16 @@ impl Base {
     /// Runs a command with this stdin.
     pub async fn run_with(&self, args: &[&str], stdin: &str) -> Finished {
         quorate_on(&self.etcd, args, stdin).await
+    }
+
+    /// Runs a command and returns what was printed. Panics where that fails.
+    pub async fn done(&self, args: &[&str]) -> String {
+        self.run(args).await.expect_done()
+    }
+
+    /// The same with `--wait`.
+    pub async fn done_with(&self, args: &[&str]) -> String {
+        self.done(&[args, &["--wait", "--timeout=60s"]].concat()).await
     }
 
     /// Applies documents and returns what was printed. Panics where that fails.
@@ -85,9 +96,38 @@ impl Base {
         self.put(&self.node_key(name), node.encode_to_vec()).await;
     }
 
-    fn node_key(&self, name: &str) -> Vec<u8> {
-        self.store.keys.node(&name.parse().unwrap())
+    /// A stored volume, if there is one.
+    pub async fn volume(&self, name: &str) -> Option<Volume> {
+        let stored = self.read(&self.store.keys.volume(&parsed(name))).await;
+        stored.map(|kv| Volume::decode(&*kv.value).unwrap())
     }
+
+    /// A stored publication, if there is one.
+    pub async fn publication(&self, volume: &str, node: &str) -> Option<Publication> {
+        let key = self.store.keys.publication(&parsed(volume), &parsed(node));
+        let stored = self.read(&key).await;
+        stored.map(|kv| Publication::decode(&*kv.value).unwrap())
+    }
+
+    /// Waits until the publication is in this state; "" means that it is gone.
+    pub async fn expect_state(&self, volume: &str, node: &str, expected: &str) {
+        let what = format!("{volume} on {node} is {expected:?}");
+        eventually(SOON, &what, async || {
+            let publication = self.publication(volume, node).await;
+            let now = publication.map_or("", |publication| state_word(state(&publication)));
+            same(now, expected)
+        })
+        .await;
+    }
+
+    fn node_key(&self, name: &str) -> Vec<u8> {
+        self.store.keys.node(&parsed(name))
+    }
+}
+
+/// A name that is well-formed.
+pub fn parsed(text: &str) -> Name {
+    text.parse().unwrap()
 }
 
 /// The document of an object, its spec in flow style.

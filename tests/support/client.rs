@@ -1,8 +1,11 @@
 //! The library as a client of a test's etcd.
 
+use std::pin::pin;
 use std::time::Duration;
 
+use futures::future::{Either, select};
 use quorate::etcd::election::{CampaignError, Leadership, campaign};
+use quorate::etcd::members::{ListedMember, latest_raft_leader};
 use quorate::etcd::{
     Committed, Config, Etcd, Event, KeyRange, Pulse, Revision, Txn, TxnError, Watched, Watcher, Window,
 };
@@ -15,7 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::etcd::TestEtcd;
 use super::metrics;
-use super::wait::{SOON, eventually, grows};
+use super::proxy::{Network, Proxy};
+use super::wait::{SOON, eventually, grows, same};
 
 /// The least TTL that one etcd member grants as requested, in every release. For tests of the end of a lease.
 pub const TTL: Duration = Duration::from_secs(2);
@@ -25,6 +29,9 @@ pub const RENEWED_TTL: Duration = Duration::from_secs(20);
 
 /// No machine is busy enough for a lease of this TTL to expire during a test.
 pub const LONG_TTL: Duration = Duration::from_secs(60);
+
+/// How long a member may take to say whom it follows.
+const SURVEY_LIMIT: Duration = Duration::from_secs(5);
 
 /// Settings with short limits, for tests of what happens after them.
 pub fn config(endpoints: Vec<String>) -> Config {
@@ -128,6 +135,23 @@ pub fn failed_so_far(etcd: &Etcd, operation: &str) -> f64 {
     metrics::failed_so_far(&etcd.metrics().encode(), operation)
 }
 
+/// Runs `ending` while the network resets every connection. It works again once a request of this operation has failed; also
+/// if none has, because `ending` was faster than the network.
+pub async fn until_a_failure(etcd: &Etcd, operation: &str, proxy: &Proxy, ending: impl Future<Output = ()>) {
+    let before = failed_so_far(etcd, operation);
+    proxy.set(Network::Resets);
+    let failed = eventually(SOON, "a request fails", async || {
+        same(failed_so_far(etcd, operation) > before, true)
+    });
+    match select(pin!(ending), pin!(failed)).await {
+        Either::Left(_) => proxy.set(Network::Passes),
+        Either::Right((_, ending)) => {
+            proxy.set(Network::Passes);
+            ending.await;
+        }
+    }
+}
+
 /// Writes each of these keys, a hundred in a transaction.
 pub async fn put_all(etcd: &Etcd, pairs: impl Iterator<Item = (String, Vec<u8>)>) {
     let pairs: Vec<_> = pairs.collect();
@@ -155,6 +179,17 @@ pub async fn written_since(etcd: &Etcd, prefix: &str, revision: i64) -> Vec<Stri
     keys.filter(|key| *key != end).collect()
 }
 
+/// etcd's own leader.
+pub async fn raft_leader(etcd: &Etcd) -> ListedMember {
+    eventually(SOON, "a raft leader", async || {
+        let list = etcd.list_members().await.map_err(|error| error.to_string())?;
+        let surveys = etcd.survey(&list.members, SURVEY_LIMIT).await;
+        let leader = latest_raft_leader(&surveys).and_then(|id| list.member(id));
+        leader.cloned().ok_or_else(|| "none".to_owned())
+    })
+    .await
+}
+
 /// The changes of a range from one revision to another, at which a key of the range was written. Nothing may be compacted.
 pub async fn history(etcd: &Etcd, range: KeyRange, from: Revision, last: Revision) -> Vec<Event> {
     let read = || Watcher::new(etcd, range.clone(), from);
@@ -175,4 +210,12 @@ pub async fn history(etcd: &Etcd, range: KeyRange, from: Revision, last: Revisio
     timeout(SOON, reading).await.expect("the history is read");
     events.retain(|event| event.revision() <= last);
     events
+}
+
+/// Keeps the endpoints and the credentials of a client as the members and the files have them, until it is dropped.
+pub fn follow(etcd: &Etcd) -> JoinSet<()> {
+    let etcd = etcd.clone();
+    let mut following = JoinSet::new();
+    following.spawn(async move { etcd.follow_endpoints(CancellationToken::new()).await });
+    following
 }

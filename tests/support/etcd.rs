@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use quorate::cli::companion::find_on_path;
-use quorate_dev::etcd::{Etcd, Member, Options, Tls, next_release};
+use quorate_dev::etcd::{Etcd, Member, Options, PeerTls, Tls, next_release};
 use quorate_dev::pki::{Authority, CertificateFiles};
 use tempfile::TempDir;
 
 use super::directory::directory;
 use super::failures;
 use super::proxy::Proxy;
+use super::quorate::quorate;
 use super::wait::{SOON, eventually};
 
 /// The releases of etcd that a test can run on.
@@ -81,6 +82,9 @@ const ROOT_PASSWORD: &str = "battery staple";
 pub const READS_BEGUN: &str =
     r#"grpc_server_started_total{grpc_method="Range",grpc_service="etcdserverpb.KV",grpc_type="unary"}"#;
 
+/// A counter of each member: the passwords that clients asked it to check.
+pub const PASSWORDS_CHECKED: &str = r#"grpc_server_started_total{grpc_method="Authenticate",grpc_service="etcdserverpb.Auth",grpc_type="unary"}"#;
+
 impl TestEtcd {
     /// One member, no TLS, no passwords.
     pub async fn start() -> Self {
@@ -126,17 +130,83 @@ impl TestEtcd {
         Self::in_directory(directory, &options, Some(client)).await
     }
 
+    /// One member of this release that demands TLS of its peers and its clients, with certificates of the etcd authority in a
+    /// `--ca-dir`.
+    pub async fn of_authority(version: EtcdVersion, ca: &str) -> Self {
+        let directory = directory();
+        let issue = async |holder: &[&str], name: &str| {
+            let output = directory.path().join(name);
+            let (ca, output) = (format!("--ca-dir={ca}"), output.display().to_string());
+            let args = [&["ca", "issue"][..], holder, &[&ca, "-o", &output]].concat();
+            quorate(args).await.expect_done();
+        };
+        issue(&["etcd-member", "--host=127.0.0.1"], "member").await;
+        issue(&["etcd-client"], "client").await;
+        let files = |folder: &str, name: &str| CertificateFiles {
+            cert: directory.path().join(folder).join(format!("{name}.crt")),
+            key: directory.path().join(folder).join(format!("{name}.key")),
+        };
+        let authority = directory.path().join("member/ca.crt");
+        let client = ClientTls {
+            ca: authority.clone(),
+            client: files("client", "client"),
+            renewed: files("client", "client"),
+        };
+        let options = Options {
+            members: 1,
+            program: Some(version.program("etcd")),
+            tls: Some(Tls {
+                ca: authority.clone(),
+                server: files("member", "member"),
+                client_certificates: true,
+            }),
+            peer_tls: Some(PeerTls {
+                ca: authority,
+                member: files("member", "member"),
+            }),
+            ..Options::default()
+        };
+        let mut etcd = Self::in_directory(directory, &options, Some(client)).await;
+        etcd.version = version;
+        etcd
+    }
+
     /// One member that demands a password of [`USER`], whose role covers `prefix`. Tokens live for `token_ttl`
     /// seconds.
     pub async fn with_password(prefix: &str, token_ttl: u32) -> Self {
         let ttl = format!("--auth-token-ttl={token_ttl}");
         // The cheapest hash that etcd takes: these passwords protect nothing.
         let etcd = Self::with(1, &["--auth-token=simple", &ttl, "--bcrypt-cost=4"]).await;
-        etcd.etcdctl(&["user", "add", &format!("root:{ROOT_PASSWORD}")]);
-        etcd.etcdctl(&["user", "grant-role", "root", "root"]);
-        etcd.etcdctl(&["user", "add", &format!("{USER}:{PASSWORD}")]);
-        etcd.etcdctl(&["role", "add", USER]);
-        etcd.etcdctl(&[
+        etcd.demand_password(prefix);
+        etcd
+    }
+
+    /// The same with tokens that etcd signs. Each names the revision of the users and roles, and ends with every change of those.
+    pub async fn with_signed_tokens(prefix: &str) -> Self {
+        let directory = directory();
+        let key = directory.path().join("tokens.key");
+        std::fs::write(&key, "32 bytes or more that protect nothing").unwrap();
+        let tokens = format!(
+            "--auth-token=jwt,sign-method=HS256,priv-key={},ttl=10m",
+            key.display()
+        );
+        let options = Options {
+            members: 1,
+            flags: vec![tokens, "--bcrypt-cost=4".to_owned()],
+            ..Options::default()
+        };
+        let etcd = Self::in_directory(directory, &options, None).await;
+        etcd.demand_password(prefix);
+        etcd
+    }
+
+    /// From now on demands a password of [`USER`], whose role covers `prefix`.
+    pub fn demand_password(&self, prefix: &str) {
+        self.etcdctl(&["user", "add", &format!("root:{ROOT_PASSWORD}")]);
+        self.etcdctl(&["user", "grant-role", "root", "root"]);
+        self.etcdctl(&["user", "add", &format!("{USER}:{PASSWORD}")]);
+        self.etcdctl(&["role", "add", USER]);
+        self.etcdctl(&[
             "role",
             "grant-permission",
             "--prefix=true",
@@ -144,9 +214,8 @@ impl TestEtcd {
             "readwrite",
             prefix,
         ]);
-        etcd.etcdctl(&["user", "grant-role", USER, USER]);
-        etcd.etcdctl(&["auth", "enable"]);
-        etcd
+        self.etcdctl(&["user", "grant-role", USER, USER]);
+        self.etcdctl(&["auth", "enable"]);
     }
 
     async fn in_directory(directory: TempDir, options: &Options, tls: Option<ClientTls>) -> Self {

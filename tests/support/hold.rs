@@ -27,7 +27,12 @@ impl Hold {
 
     /// Adds the flag that holds the replica.
     pub fn on(&self, launch: Launch) -> Launch {
-        launch.flag(format!("--hold-at={}={}", self.point, self.file().display()))
+        launch.flag(self.flag())
+    }
+
+    /// The flag that holds a program.
+    pub fn flag(&self) -> String {
+        format!("--hold-at={}={}", self.point, self.file().display())
     }
 
     /// Waits until the replica is held.

@@ -2,12 +2,13 @@
 
 use std::ops::{Deref, DerefMut};
 
-use quorate::etcd::Config;
+use quorate::etcd::{Config, TlsFiles};
 use quorate::store::{Keys, Store};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::client::{LONG_TTL, connect_with};
+use super::etcd::{ClientTls, TestEtcd};
 use super::metrics;
 use super::wait::{SOON, eventually};
 
@@ -74,7 +75,22 @@ impl DerefMut for Leader {
 
 /// The keys below `/quorate`, where the commands look, through these endpoints and no others.
 pub async fn store_on(endpoints: &[String]) -> Store {
-    let mut config = Config::new(endpoints.to_vec());
+    store_with(Config::new(endpoints.to_vec())).await
+}
+
+/// The same through the members of this etcd, with its TLS if it has any.
+pub async fn store_of(etcd: &TestEtcd) -> Store {
+    let mut config = Config::new(etcd.endpoints());
+    if let Some(ClientTls { ca, client, .. }) = &etcd.tls {
+        config.tls = TlsFiles {
+            ca: Some(ca.clone()),
+            identity: Some((client.cert.clone(), client.key.clone())),
+        };
+    }
+    store_with(config).await
+}
+
+async fn store_with(mut config: Config) -> Store {
     // The member list does not have the endpoints of a proxy.
     config.sync_endpoints = false;
     Store {

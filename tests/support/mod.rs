@@ -4,6 +4,7 @@
 pub mod base;
 pub mod client;
 pub mod clock;
+pub mod collector;
 pub mod csi;
 pub mod directory;
 pub mod doomed;
@@ -18,3 +19,4 @@ pub mod quorate;
 pub mod seeded_rng;
 pub mod traced;
 pub mod wait;
+pub mod writer;

@@ -113,11 +113,23 @@ pub async fn quorate_with<I: IntoIterator<Item: AsRef<OsStr>>>(
     }
 }
 
-/// Runs a command on this etcd, which has no TLS.
+/// Runs a command on this etcd, with its TLS if it has any.
 pub async fn quorate_on(etcd: &TestEtcd, args: &[&str], stdin: &str) -> Finished {
-    let endpoints = format!("--etcd-endpoints={}", etcd.endpoints_flag());
-    let args = args.iter().copied().chain([endpoints.as_str()]).map(OsStr::new);
+    let flags = etcd_flags(etcd);
+    let flags = flags.iter().map(String::as_str);
+    let args = args.iter().copied().chain(flags).map(OsStr::new);
     quorate_with(args, Some(stdin), &[]).await
+}
+
+/// The flags by which commands and replicas reach this etcd.
+fn etcd_flags(etcd: &TestEtcd) -> Vec<String> {
+    let mut flags = vec![format!("--etcd-endpoints={}", etcd.endpoints_flag())];
+    if let Some(ClientTls { ca, client, .. }) = &etcd.tls {
+        flags.push(format!("--etcd-cacert={}", ca.display()));
+        flags.push(format!("--etcd-cert={}", client.cert.display()));
+        flags.push(format!("--etcd-key={}", client.key.display()));
+    }
+    flags
 }
 
 /// How to start replicas of the program under test.

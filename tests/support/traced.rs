@@ -23,6 +23,7 @@ impl Traced {
         let text = Text::default();
         let subscriber = tracing_subscriber::fmt()
             .with_max_level(tracing::Level::TRACE)
+            .with_ansi(false)
             .with_writer(text.clone())
             .finish();
         // With a single subscriber in the process, tracing caches as disabled each call site that another test's thread reaches
@@ -58,4 +59,10 @@ impl<'a> MakeWriter<'a> for Text {
     fn make_writer(&'a self) -> Self {
         self.clone()
     }
+}
+
+/// Whether a log has the traces of the library that carries every message, so that nothing more detailed can be logged.
+pub fn traces_libraries(log: &str) -> bool {
+    log.lines()
+        .any(|line| line.contains("TRACE") && line.contains(" h2::"))
 }

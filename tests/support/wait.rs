@@ -27,6 +27,21 @@ pub async fn eventually<T, S: std::fmt::Display>(
     }
 }
 
+/// Looks for this long at what has to stay as it is. Panics with the first error.
+pub async fn stays<T, S: std::fmt::Display>(
+    time: Duration,
+    what: &str,
+    mut look: impl AsyncFnMut() -> Result<T, S>,
+) {
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        if let Err(seen) = look().await {
+            panic!("{what}: not after {:?}; seen: {seen}", begun.elapsed());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 /// Waits until a value grows from one look to the next: the time that a lease has left shrinks until it is renewed.
 pub async fn grows<T: PartialOrd>(what: &str, mut look: impl AsyncFnMut() -> T) {
     let mut last = look().await;

@@ -48,6 +48,7 @@ async fn register(deployment: &Deployment<'_>, node: &str, release: &str) {
         version: Some(Version::from(super::release(release)).to_proto()),
         process: "another".to_owned(),
         registered_at: None,
+        page: String::new(),
     };
     let key = deployment.store().keys.registration(&node.parse().unwrap());
     let txn = Txn::new().put(&key, record.encode_to_vec());

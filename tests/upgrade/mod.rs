@@ -3,7 +3,7 @@
 
 mod apiserver;
 mod blocked;
-mod bundles;
+pub mod bundles;
 mod crashes;
 mod first_start;
 mod held_back;

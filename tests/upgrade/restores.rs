@@ -154,6 +154,7 @@ async fn register_c2(etcd: &TestEtcd, at: &str) {
         version: Some(Version::from(release(at)).to_proto()),
         process: "another".to_owned(),
         registered_at: None,
+        page: String::new(),
     };
     put(&connect(etcd).await, REGISTRATION, record.encode_to_vec()).await;
 }

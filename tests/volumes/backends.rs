@@ -1,5 +1,6 @@
 //! The backend of a volume: a Plugin whose endpoint answers for another backend gets no call for the volumes of the first.
 
+use super::deletion::being_created;
 use super::world::leader_with;
 use super::*;
 use quorate::proto::PluginStatus;
@@ -81,6 +82,48 @@ async fn a_creation_without_an_answer_is_not_repeated_at_another_backend() {
     leader.resign().await;
 }
 
+/// Restarts the plugin, which then tells another identity of its backend.
+async fn answer_for(world: &mut World, backend_id: &str) {
+    world.plugin.stop().await.unwrap();
+    world.plugin.options_mut().backend_id = Some(backend_id.to_owned());
+    world.plugin.launch().await.unwrap();
+}
+
+/// INV-6: what has no record any more is undone at its own backend, also where no Plugin object changes.
+#[tokio::test]
+async fn what_is_undone_waits_until_its_own_backend_answers_at_the_endpoint_again() {
+    let plugin = TestPlugin::start_with(|options| options.backend_id = Some("pool-1".to_owned())).await;
+    let mut world = World::with(plugin).await;
+    let leader = world.leader().await;
+    being_created(&world).await;
+    world
+        .done(&["delete", "volume", "data", "--yes", "--force"])
+        .await;
+    let fails = Happening::Fails(answer("Unavailable", "not now"));
+    world.plugin.fault("DeleteVolume", None, fails).await;
+    world.plugin.release().await;
+    eventually(SOON, "its deletion is tried", async || {
+        same(world.plugin.calls_of("DeleteVolume").is_empty(), false)
+    })
+    .await;
+    answer_for(&mut world, "pool-2").await;
+    let status = world.store.keys.plugin_status(&parsed(DRIVER));
+    eventually(SOON, "the other backend is known", async || {
+        let stored = world.read(&status).await.ok_or("there is no status")?;
+        let backend = PluginStatus::decode(&*stored.value).unwrap().backend;
+        match backend.is_some_and(|backend| backend.id == "pool-2") {
+            true => Ok(()),
+            false => Err("it is not"),
+        }
+    })
+    .await;
+    assert_eq!(world.plugin.backend().ids().unwrap().len(), 1);
+    world.plugin.clear_faults().await;
+    answer_for(&mut world, "pool-1").await;
+    world.expect_empty_backend().await;
+    leader.resign().await;
+}
+
 #[tokio::test]
 async fn a_plugin_that_tells_its_backend_may_move_and_another_one_at_its_endpoint_is_noticed() {
     let tells = |id: &'static str| {
@@ -94,9 +137,7 @@ async fn a_plugin_that_tells_its_backend_may_move_and_another_one_at_its_endpoin
     let created = world.expect_created("data").await.status.unwrap();
     assert_eq!(created.backend.unwrap().id, "pool-1");
     // Another backend at the same endpoint.
-    world.plugin.stop().await.unwrap();
-    world.plugin.options_mut().backend_id = Some("pool-2".to_owned());
-    world.plugin.launch().await.unwrap();
+    answer_for(&mut world, "pool-2").await;
     world.done(&["delete", "volume", "data", "--yes"]).await;
     let blocked = world.expect_blocked("data", None, "OtherBackend").await;
     assert!(blocked.message.contains("pool-1"), "{blocked:?}");

@@ -3,6 +3,38 @@
 use super::*;
 
 #[tokio::test]
+async fn several_volumes_are_published_by_one_command_and_a_refused_one_holds_no_other_back() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    let volumes = ["a", "b", "c"].map(|name| volume(name, ""));
+    world.apply(&volumes.concat()).await;
+    world.done(&["publish", "b", "n2"]).await;
+    let some = ["publish", "a", "b", "c", "missing", "n1"];
+    let ended = world
+        .run(&[&some[..], &["--wait", "--timeout=60s"]].concat())
+        .await;
+    let lines: Vec<&str> = ended.stdout.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "publication/a/n1 requested",
+            "publication/c/n1 requested",
+            "publication/a/n1 is published",
+            "publication/c/n1 is published",
+        ]
+    );
+    let said = ended.expect_code(4);
+    for part in [
+        "not every volume was requested",
+        "publication/b/n1: refused by rule AccessMode",
+        "publication/missing/n1: volume/missing not found",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+    leader.resign().await;
+}
+
+#[tokio::test]
 async fn a_publication_needs_a_volume_and_a_node_and_every_rule_is_named() {
     let world = World::start().await;
     let missing = world.run(&["publish", "data", "n9"]).await.expect_code(3);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use quorate::volumes::lanes::BESIDE_CALLS;
 use quorate_dev::observe::sample;
 
 use super::*;
@@ -178,6 +179,37 @@ async fn of_ten_publications_seven_succeed_three_say_why_and_only_those_are_retr
     leader.resign().await;
 }
 
+/// The plugin may be at work on the volume still, and a good one answers Aborted to whatever else it is asked about it.
+#[tokio::test]
+async fn after_a_call_without_an_answer_the_next_one_about_its_volume_waits_and_no_node_is_left_out() {
+    let world = World::start().await;
+    let limits = "{\"timeouts\": {\"publish\": \"1s\"}}";
+    world.apply(&world.plugin_document(limits)).await;
+    world
+        .plugin
+        .fault_for(
+            "ControllerPublishVolume",
+            None,
+            Some("csi-n1"),
+            None,
+            Happening::Hangs,
+        )
+        .await;
+    world.apply(&shared_volume("data", "")).await;
+    for node in ["n1", "n2"] {
+        world.done(&["publish", "data", node]).await;
+    }
+    let leader = world.leader().await;
+    world.expect_state("data", "n2", "published").await;
+    let calls = world.plugin.calls_of("ControllerPublishVolume");
+    let nodes: Vec<_> = calls.iter().map(|call| call.begun.node.as_deref()).collect();
+    assert_eq!(nodes[..2], [Some("csi-n1"), Some("csi-n2")], "{nodes:?}");
+    let gap = gaps(&calls)[0];
+    assert!(gap >= 1200, "{gap} ms: the limit of the call alone is 1000");
+    world.expect_blocked("data", Some("n1"), "DeadlineExceeded").await;
+    leader.resign().await;
+}
+
 #[tokio::test]
 async fn a_final_answer_is_not_retried_until_something_changes() {
     let world = World::start().await;
@@ -241,6 +273,9 @@ async fn a_change_during_a_call_that_fails_as_before_has_the_call_repeated_at_on
     leader.resign().await;
 }
 
+/// Ten volumes more than have operations, where two calls are made at a time.
+const STUCK: usize = 2 + BESIDE_CALLS + 10;
+
 /// INV-8. The calls that hang here hang for longer than any wait of this test.
 #[tokio::test]
 async fn a_plugin_that_hangs_delays_no_other_plugin_and_a_volume_that_hangs_or_fails_no_other_volume() {
@@ -254,7 +289,7 @@ async fn a_plugin_that_hangs_delays_no_other_plugin_and_a_volume_that_hangs_or_f
         hanging.endpoint()
     );
     world.apply(&document("Plugin", other, &spec)).await;
-    let stuck = (0..60).map(|n| volume(&format!("stuck-{n}"), "").replace(DRIVER, other));
+    let stuck = (0..STUCK).map(|n| volume(&format!("stuck-{n}"), "").replace(DRIVER, other));
     world.apply(&stuck.collect::<String>()).await;
     world.apply(&(volume("hangs", "") + &volume("fails", ""))).await;
     for (name, happens) in [
@@ -284,10 +319,10 @@ async fn a_plugin_that_hangs_delays_no_other_plugin_and_a_volume_that_hangs_or_f
         2,
         "more calls than it takes at a time"
     );
-    // Two are in their calls, and 48 have done everything before theirs. Ten wait for their turn.
+    // Two are in their calls, and others have done everything before theirs. Ten wait for their turn.
     for (name, value) in [
         ("quorate_volume_queue_depth", 10.0),
-        ("quorate_volumes{state=\"creating\"}", 62.0),
+        ("quorate_volumes{state=\"creating\"}", (STUCK + 2) as f64),
         ("quorate_volumes{state=\"created\"}", 40.0),
     ] {
         eventually(SOON, name, async || {

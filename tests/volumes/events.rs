@@ -1,7 +1,10 @@
 //! What blocks a volume, as Kubernetes Events in a real kube-apiserver.
 
+use quorate::term::Notices;
+use quorate::volumes::controller::Times;
 use serde_json::Value;
 
+use super::world::leader_reporting;
 use super::*;
 use crate::support::kubernetes::Kubernetes;
 
@@ -70,4 +73,32 @@ async fn what_fails_about_a_volume_or_a_publication_is_an_event_each_without_any
     .await;
     assert_eq!(events(&kubernetes).await.len(), 2);
     replica.stop().await.unwrap();
+}
+
+/// No call is made for it that could fail.
+#[tokio::test]
+async fn what_cannot_even_be_tried_is_reported_once_and_not_again_by_the_next_leader() {
+    let world = World::start().await;
+    world
+        .apply(&document("Node", "n4", "{desiredRole: worker}"))
+        .await;
+    world.apply(&volume("data", "")).await;
+    world.done(&["publish", "data", "n4"]).await;
+    let mut reported = Vec::new();
+    for (number, later) in ["first", "second"].into_iter().enumerate() {
+        let (notices, mut received) = Notices::channel(16);
+        let leader = leader_reporting(&world.store, Times::default(), notices).await;
+        world.expect_blocked("data", Some("n4"), "NodeIDMissing").await;
+        // Volumes that are settled are planned last, and this one comes after all of them.
+        world.apply(&volume(later, "")).await;
+        world.expect_created(later).await;
+        while let Ok(notice) = received.try_recv() {
+            reported.push((number, notice.reason, notice.note));
+        }
+        leader.resign().await;
+    }
+    let note = format!(
+        "volume data on node n4: NodeIDMissing: node n4 does not report a node id for plugin {DRIVER}"
+    );
+    assert_eq!(reported, [(0, "VolumeBlocked", note)]);
 }

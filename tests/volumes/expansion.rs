@@ -69,3 +69,30 @@ async fn what_nodes_have_yet_to_expand_is_kept_until_each_of_them_has_confirmed_
     expect_due(&world, 0).await;
     leader.resign().await;
 }
+
+/// The plugin refuses it for good.
+#[tokio::test]
+async fn a_capacity_that_the_plugin_refuses_is_taken_back_and_no_smaller_one_is_taken() {
+    let plugin = TestPlugin::start_with(|options| options.offers.expand = true).await;
+    let world = World::with(plugin).await;
+    let leader = world.leader().await;
+    world.apply(&shared_files("data", "2Gi")).await;
+    world.expect_created("data").await;
+    let refuses = Happening::Fails(answer("OutOfRange", "at most 4Gi"));
+    world
+        .plugin
+        .fault("ControllerExpandVolume", u32::MAX, refuses)
+        .await;
+    world.apply(&shared_files("data", "100Gi")).await;
+    world.expect_blocked("data", None, "OutOfRange").await;
+    let smaller = shared_files("data", "1Gi");
+    let refused = world
+        .run_with(&["apply", "-f", "-"], &smaller)
+        .await
+        .expect_code(4);
+    assert!(refused.contains("less than 2Gi"), "{refused}");
+    world.apply(&shared_files("data", "2Gi")).await;
+    world.expect_blocked("data", None, "").await;
+    world.expect_capacity("data", 2 << 30).await;
+    leader.resign().await;
+}

@@ -6,6 +6,7 @@ use quorate_dev::csi_plugin::backend::Volume as Unmanaged;
 
 use super::forced::tombstone;
 use super::imports::taken_in;
+use super::wakes::BEFORE_A_SLOW_DELAY;
 use super::*;
 use crate::support::leader::Leader;
 
@@ -39,6 +40,19 @@ async fn impatient_with(plugin: TestPlugin) -> (World, Leader) {
     world.apply(&volume("data", "")).await;
     world.expect_created("data").await;
     (world, leader)
+}
+
+/// Unpublishes the volume data, which is published to `n1`, through calls without an answer.
+async fn leaving_without_an_answer(world: &World) {
+    world.publish("data", "n1").await;
+    world.plugin.fault(UNPUBLISH, None, Happening::Hangs).await;
+    world.done(&["unpublish", "data", "n1", "--confirm"]).await;
+    after_an_unanswered_call(world, 1).await;
+}
+
+/// Forgets a volume by force.
+async fn forget(world: &World, name: &str) {
+    world.done(&["delete", "volume", name, "--yes", "--force"]).await;
 }
 
 /// Has the plugin answer again. Waits until it has published the volume, once more, to `n1`, and only after it has answered that it has
@@ -91,11 +105,8 @@ async fn a_volume_is_published_again_only_after_the_plugin_says_that_it_has_left
 #[tokio::test]
 async fn a_volume_that_leaves_a_node_without_an_answer_is_published_there_again_only_after_one() {
     let (world, leader) = impatient().await;
-    world.publish("data", "n1").await;
     let id = world.backend_id("data").await;
-    world.plugin.fault(UNPUBLISH, None, Happening::Hangs).await;
-    world.done(&["unpublish", "data", "n1", "--confirm"]).await;
-    after_an_unanswered_call(&world, 1).await;
+    leaving_without_an_answer(&world).await;
     let forgotten = world.done(&["unpublish", "data", "n1", "--force", "--yes"]).await;
     assert!(forgotten.contains("node id csi-n1"), "{forgotten}");
     expect_published_again_after_an_answer(&world, leader, &id).await;
@@ -153,9 +164,7 @@ async fn being_unpublished(world: &World) -> String {
     world.plugin.fault(UNPUBLISH, 1, Happening::Waits).await;
     world.done(&["unpublish", "data", "n1", "--confirm"]).await;
     world.expect_calls(UNPUBLISH, 1).await;
-    world
-        .done(&["delete", "volume", "data", "--yes", "--force"])
-        .await;
+    forget(world, "data").await;
     id
 }
 
@@ -188,14 +197,9 @@ async fn what_is_taken_back_under_another_name_waits_for_the_call_under_the_form
 #[tokio::test]
 async fn what_is_taken_in_by_its_id_is_published_only_after_it_has_left_the_node_of_a_forgotten_record() {
     let (world, leader) = impatient().await;
-    world.publish("data", "n1").await;
     let id = world.backend_id("data").await;
-    world.plugin.fault(UNPUBLISH, None, Happening::Hangs).await;
-    world.done(&["unpublish", "data", "n1", "--confirm"]).await;
-    after_an_unanswered_call(&world, 1).await;
-    world
-        .done(&["delete", "volume", "data", "--yes", "--force"])
-        .await;
+    leaving_without_an_answer(&world).await;
+    forget(&world, "data").await;
     world.apply(&taken_in("theirs", &id, "")).await;
     world.done(&["publish", "theirs", "n1"]).await;
     after_an_unanswered_call(&world, 1).await;
@@ -210,13 +214,8 @@ async fn what_takes_its_name_as_its_id_is_published_only_after_it_has_left_the_n
     let plugin = TestPlugin::start_with(|options| options.offers.create = false).await;
     plugin.backend().create("data", &unmanaged("data")).unwrap();
     let (world, leader) = impatient_with(plugin).await;
-    world.publish("data", "n1").await;
-    world.plugin.fault(UNPUBLISH, None, Happening::Hangs).await;
-    world.done(&["unpublish", "data", "n1", "--confirm"]).await;
-    after_an_unanswered_call(&world, 1).await;
-    world
-        .done(&["delete", "volume", "data", "--yes", "--force"])
-        .await;
+    leaving_without_an_answer(&world).await;
+    forget(&world, "data").await;
     world.apply(&volume("data", "")).await;
     world.done(&["publish", "data", "n1"]).await;
     after_an_unanswered_call(&world, 1).await;
@@ -241,21 +240,14 @@ fn unmanaged(name: &str) -> Unmanaged {
 #[tokio::test]
 async fn what_a_node_may_use_by_the_last_forgotten_record_stays_there_whatever_an_earlier_one_says() {
     let (world, leader) = impatient().await;
-    world.publish("data", "n1").await;
     let id = world.backend_id("data").await;
-    world.plugin.fault(UNPUBLISH, None, Happening::Hangs).await;
-    world.done(&["unpublish", "data", "n1", "--confirm"]).await;
-    after_an_unanswered_call(&world, 1).await;
-    let forget = async |name| {
-        let forget = ["delete", "volume", name, "--yes", "--force"];
-        world.done(&forget).await;
-    };
-    forget("data").await;
+    leaving_without_an_answer(&world).await;
+    forget(&world, "data").await;
     world.plugin.clear_faults().await;
     world.apply(&taken_in("theirs", &id, "")).await;
     world.publish("theirs", "n1").await;
     let left = world.plugin.calls_of(UNPUBLISH).len();
-    forget("theirs").await;
+    forget(&world, "theirs").await;
     world.apply(&taken_in("again", &id, "")).await;
     world.expect_created("again").await;
     world.publish("again", "n1").await;
@@ -278,17 +270,46 @@ async fn what_may_be_a_forgotten_record_that_cannot_be_read_holds_back_what_is_t
     world.expect_created("data").await;
     let id = world.backend_id("data").await;
     world.put(&world.store.keys.volume(&parsed("data")), [0xff]).await;
-    world
-        .done(&["delete", "volume", "data", "--yes", "--force"])
-        .await;
+    forget(&world, "data").await;
     world.apply(&taken_in("theirs", &id, "")).await;
     let blocked = world.expect_blocked("theirs", None, "RecordMalformed").await;
     let name = tombstone(&world).await;
     assert!(blocked.message.contains(&name), "{blocked:?}");
     world.done(&["delete", "tombstone", &name, "--yes"]).await;
-    world.done(&["retry", "volume", "theirs"]).await;
+    world.expect_created_within(BEFORE_A_SLOW_DELAY, "theirs").await;
     world.publish("theirs", "n1").await;
     assert_eq!(world.attached(&id), ["csi-n1"]);
+    leader.resign().await;
+}
+
+/// Takes in, as theirs, the volume of a record that was forgotten after its deletion had begun. Waits until that is held back, and returns
+/// the name of the tombstone.
+async fn half_deleted(world: &World) -> String {
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    let id = world.backend_id("data").await;
+    let fails = Happening::Fails(answer("DeadlineExceeded", "it goes on"));
+    world.plugin.fault("DeleteVolume", None, fails).await;
+    world.done(&["delete", "volume", "data", "--yes"]).await;
+    world.expect_blocked("data", None, "DeadlineExceeded").await;
+    forget(world, "data").await;
+    world.apply(&taken_in("theirs", &id, "")).await;
+    let blocked = world.expect_blocked("theirs", None, "DeletionBegun").await;
+    let name = tombstone(world).await;
+    assert!(blocked.message.contains(&name), "{blocked:?}");
+    world.plugin.clear_faults().await;
+    name
+}
+
+/// An operator says, by deleting the tombstone, that nothing is under way.
+#[tokio::test]
+async fn what_may_be_half_deleted_is_taken_in_when_its_tombstone_is_deleted() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    let name = half_deleted(&world).await;
+    world.done(&["delete", "tombstone", &name, "--yes"]).await;
+    world.expect_created_within(BEFORE_A_SLOW_DELAY, "theirs").await;
+    world.expect_blocked("theirs", None, "").await;
     leader.resign().await;
 }
 
@@ -297,21 +318,7 @@ async fn what_may_be_a_forgotten_record_that_cannot_be_read_holds_back_what_is_t
 async fn what_may_be_half_deleted_by_a_forgotten_record_is_not_taken_in() {
     let world = World::start().await;
     let leader = world.leader().await;
-    world.apply(&volume("data", "")).await;
-    world.expect_created("data").await;
-    let id = world.backend_id("data").await;
-    let fails = Happening::Fails(answer("DeadlineExceeded", "it goes on"));
-    world.plugin.fault("DeleteVolume", None, fails).await;
-    world.done(&["delete", "volume", "data", "--yes"]).await;
-    world.expect_blocked("data", None, "DeadlineExceeded").await;
-    world
-        .done(&["delete", "volume", "data", "--yes", "--force"])
-        .await;
-    world.apply(&taken_in("theirs", &id, "")).await;
-    let blocked = world.expect_blocked("theirs", None, "DeletionBegun").await;
-    let name = tombstone(&world).await;
-    assert!(blocked.message.contains(&name), "{blocked:?}");
-    world.plugin.clear_faults().await;
+    let name = half_deleted(&world).await;
     world.delete("theirs").await;
     world.done(&["tombstone", "clean", &name, "--yes"]).await;
     world.expect_gone("data").await;

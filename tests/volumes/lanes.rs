@@ -1,12 +1,13 @@
 //! Lanes: what is urgent does not wait for what is slow.
 
+use quorate::volumes::lanes::BESIDE_CALLS;
 use quorate_dev::observe::sample;
 
 use super::delays::micros_now;
 use super::*;
 
-/// Volumes whose creation hangs, more than the plugin takes at a time.
-const HANGING: usize = 120;
+/// Volumes whose creation hangs, more than have operations at a time.
+const HANGING: usize = 16 + BESIDE_CALLS + 50;
 
 fn hanging() -> String {
     (0..HANGING)

@@ -1,11 +1,14 @@
 //! What a volume without a record left at the backend is undone, and delays nothing else (INV-6, INV-8).
 
+use quorate::proto::Tombstone;
+
 use super::deletion::being_created;
 use super::forced::tombstone;
 use super::forgotten::seen_by_the_leader;
 use super::imports::taken_in;
 use super::unreadable::after_the_calls;
 use super::*;
+use crate::support::leader::Leader;
 
 /// Forgets a volume by force while it is being created, so that the leader has to undo its creation; the plugin refuses that.
 async fn forget_during_creation(world: &World) {
@@ -61,6 +64,47 @@ async fn lose_during_publication(world: &World) {
     world.commit(Txn::new().delete(&key)).await;
 }
 
+/// A volume called data, of a plugin that has long to answer, and its id at the backend.
+async fn created() -> (World, Leader, String) {
+    let world = World::start().await;
+    world
+        .apply(&world.plugin_document("{\"timeout\": \"60s\"}"))
+        .await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    let id = world.backend_id("data").await;
+    (world, leader, id)
+}
+
+/// The same once its record is forgotten by force, as well as that of a publication whose call waits.
+async fn lost_during_publication() -> (World, Leader, String) {
+    let (world, leader, id) = created().await;
+    lose_during_publication(&world).await;
+    world
+        .done(&["delete", "volume", "data", "--yes", "--force"])
+        .await;
+    (world, leader, id)
+}
+
+/// The same once its record is forgotten by force during the call that publishes it, and a first call that undoes this has failed, as
+/// every later one will.
+async fn undoing_a_publication() -> (World, Leader, String) {
+    let (world, leader, id) = created().await;
+    let (publish, unpublish) = ("ControllerPublishVolume", "ControllerUnpublishVolume");
+    world.plugin.fault(publish, 1, Happening::Waits).await;
+    let no_answer = Happening::Fails(answer("Unavailable", "not now"));
+    world.plugin.fault(unpublish, None, no_answer).await;
+    world.done(&["publish", "data", "n1"]).await;
+    world.expect_calls(publish, 1).await;
+    world
+        .done(&["delete", "volume", "data", "--yes", "--force"])
+        .await;
+    world.plugin.release().await;
+    expect_a_call(&world, unpublish).await;
+    (world, leader, id)
+}
+
 /// INV-6: it would be deleted while it is published.
 #[tokio::test]
 async fn what_is_left_of_a_volume_does_not_delay_what_another_of_its_name_leaves_on_a_node() {
@@ -85,18 +129,7 @@ async fn what_is_left_of_a_volume_does_not_delay_what_another_of_its_name_leaves
 /// INV-12: a publication that cannot be read may be the one that was made. What mends or forgets it concerns the new name alone.
 #[tokio::test]
 async fn what_a_volume_left_on_a_node_is_undone_under_its_new_name_once_its_records_can_be_read() {
-    let world = World::start().await;
-    world
-        .apply(&world.plugin_document("{\"timeout\": \"60s\"}"))
-        .await;
-    let leader = world.leader().await;
-    world.apply(&volume("data", "")).await;
-    world.expect_created("data").await;
-    let id = world.backend_id("data").await;
-    lose_during_publication(&world).await;
-    world
-        .done(&["delete", "volume", "data", "--yes", "--force"])
-        .await;
+    let (world, leader, id) = lost_during_publication().await;
     let name = tombstone(&world).await;
     world.done(&["tombstone", "adopt", &name, "--as", "old"]).await;
     let unreadable = world.store.keys.publication(&parsed("old"), &parsed("n9"));
@@ -117,18 +150,7 @@ async fn what_a_volume_left_on_a_node_is_undone_under_its_new_name_once_its_reco
 /// INV-6: the name that takes the volume in gets it only after that.
 #[tokio::test]
 async fn what_a_volume_left_on_a_node_is_undone_before_it_is_taken_in_under_another_name() {
-    let world = World::start().await;
-    world
-        .apply(&world.plugin_document("{\"timeout\": \"60s\"}"))
-        .await;
-    let leader = world.leader().await;
-    world.apply(&volume("data", "")).await;
-    world.expect_created("data").await;
-    let id = world.backend_id("data").await;
-    lose_during_publication(&world).await;
-    world
-        .done(&["delete", "volume", "data", "--yes", "--force"])
-        .await;
+    let (world, leader, id) = lost_during_publication().await;
     world.apply(&taken_in("theirs", &id, "")).await;
     seen_by_the_leader(&world).await;
     assert_eq!(world.plugin.calls_of("ValidateVolumeCapabilities"), []);
@@ -200,14 +222,7 @@ async fn what_is_being_undone_is_not_taken_back() {
 /// INV-6: one call at a time for a volume, also while it is undone under one name and taken back under another.
 #[tokio::test]
 async fn what_is_being_unpublished_is_published_again_only_after_that() {
-    let world = World::start().await;
-    world
-        .apply(&world.plugin_document("{\"timeout\": \"60s\"}"))
-        .await;
-    let leader = world.leader().await;
-    world.apply(&volume("data", "")).await;
-    world.expect_created("data").await;
-    let id = world.backend_id("data").await;
+    let (world, leader, id) = created().await;
     let (publish, unpublish) = ("ControllerPublishVolume", "ControllerUnpublishVolume");
     world.plugin.fault(publish, 1, Happening::Waits).await;
     // Repeated until there is an answer.
@@ -239,4 +254,89 @@ async fn what_is_being_unpublished_is_published_again_only_after_that() {
     assert_eq!(world.attached(&id), ["csi-n1"]);
     world.check_calls();
     leader.resign().await;
+}
+
+/// Waits until the plugin was called so at least once.
+async fn expect_a_call(world: &World, method: &str) {
+    eventually(SOON, &format!("{method} is called"), async || {
+        match world.plugin.calls_of(method).len() {
+            0 => Err("it is not"),
+            _ => Ok(()),
+        }
+    })
+    .await;
+}
+
+/// INV-3, INV-6: no operator has to clean up after a leader that ends.
+#[tokio::test]
+async fn a_volume_that_a_leader_has_begun_to_undo_is_undone_by_the_next_one() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    let no_answer = Happening::Fails(answer("Unavailable", "not now"));
+    world.plugin.fault("DeleteVolume", None, no_answer).await;
+    being_created(&world).await;
+    world
+        .done(&["delete", "volume", "data", "--yes", "--force"])
+        .await;
+    world.plugin.release().await;
+    expect_a_call(&world, "DeleteVolume").await;
+    leader.resign().await;
+    assert_eq!(world.plugin.backend().ids().unwrap().len(), 1);
+    world.plugin.clear_faults().await;
+    let next = world.leader().await;
+    world.expect_empty_backend().await;
+    eventually(SOON, "nothing is left to say", async || {
+        let listed = world.done(&["get", "tombstones", "-o", "name"]).await;
+        same(listed, String::new())
+    })
+    .await;
+    next.resign().await;
+}
+
+/// INV-3, INV-6: and nothing else of the tombstone is undone.
+#[tokio::test]
+async fn a_publication_that_a_leader_has_begun_to_undo_is_undone_by_the_next_one_and_the_volume_stays() {
+    let (world, leader, id) = undoing_a_publication().await;
+    leader.resign().await;
+    assert_eq!(world.attached(&id), ["csi-n1"]);
+    world.plugin.clear_faults().await;
+    let next = world.leader().await;
+    let what = "the volume has left the node";
+    eventually(SOON, what, async || same(world.attached(&id).len(), 0)).await;
+    eventually(SOON, "that is recorded", async || {
+        let stored = world.list(&world.store.keys.tombstones()).await;
+        let records = stored.iter().map(|kv| Tombstone::decode(&*kv.value).unwrap());
+        same(records.filter(|record| !record.undoing.is_empty()).count(), 0)
+    })
+    .await;
+    next.resign().await;
+    // It is done: a third leader makes no call.
+    let unpublish = "ControllerUnpublishVolume";
+    let calls = world.plugin.calls_of(unpublish).len();
+    let third = world.leader().await;
+    world.apply(&volume("later", "")).await;
+    world.expect_created("later").await;
+    assert_eq!(world.plugin.calls_of(unpublish).len(), calls);
+    assert_eq!(world.plugin.calls_of("DeleteVolume"), []);
+    assert!(!tombstone(&world).await.is_empty(), "the volume is left");
+    third.resign().await;
+}
+
+/// INV-12: a node uses the volume again by the records of another name, that were forgotten in their turn.
+#[tokio::test]
+async fn what_was_taken_in_while_it_was_undone_is_not_undone_by_a_later_leader() {
+    let (world, leader, id) = undoing_a_publication().await;
+    world.apply(&taken_in("theirs", &id, "")).await;
+    world.expect_created("theirs").await;
+    world.plugin.clear_faults().await;
+    world.publish("theirs", "n1").await;
+    world
+        .done(&["delete", "volume", "theirs", "--yes", "--force"])
+        .await;
+    leader.resign().await;
+    let next = world.leader().await;
+    world.apply(&volume("later", "")).await;
+    world.expect_created("later").await;
+    assert_eq!(world.attached(&id), ["csi-n1"]);
+    next.resign().await;
 }

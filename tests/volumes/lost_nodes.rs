@@ -1,4 +1,4 @@
-//! Nodes that are removed, down, or out of service.
+//! Nodes that are drained, removed, down, or out of service.
 
 use super::*;
 
@@ -78,9 +78,13 @@ async fn a_node_that_is_down_keeps_its_volumes_until_it_is_declared_out_of_servi
     world.done(&["unpublish", "data", "n2"]).await;
     world.expect_state("data", "n2", "pendingNodeUnpublish").await;
     world.done(&["drain", "n2"]).await;
-    // Nothing may happen in this time: a drained node is not out of service.
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    assert_eq!(world.attached(&id), ["csi-n1", "csi-n2"]);
+    stays(QUIET, "a drained node is not out of service", async || {
+        same(
+            world.attached(&id),
+            ["csi-n1", "csi-n2"].map(str::to_owned).to_vec(),
+        )
+    })
+    .await;
     // The node now reports another id than the one that it has the volume under.
     world.report_csi("n2", "csi-later").await;
     world.done(&["drain", "n2", "--out-of-service", "--yes"]).await;
@@ -122,5 +126,47 @@ async fn a_node_whose_plugin_comes_later_is_waited_for() {
     world.expect_blocked("data", Some("n4"), "NodeIDMissing").await;
     world.report_csi("n4", "csi-n4").await;
     world.expect_state("data", "n4", "published").await;
+    leader.resign().await;
+}
+
+#[tokio::test]
+async fn what_was_requested_before_a_node_was_drained_waits_until_the_node_is_active() {
+    let mut world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    world.plugin.stop().await.unwrap();
+    world.done(&["publish", "data", "n1"]).await;
+    world.expect_plugin("PluginUnreachable").await;
+    world.done(&["drain", "n1"]).await;
+    let blocked = world.expect_blocked("data", Some("n1"), "NodePaused").await;
+    assert!(blocked.message.contains("node n1 is set to drain"), "{blocked:?}");
+    world.plugin.launch().await.unwrap();
+    // The plugin answers, and was asked for other things alone.
+    world.apply(&volume("after", "")).await;
+    world.expect_created("after").await;
+    assert_eq!(world.plugin.calls_of("ControllerPublishVolume"), []);
+    world.expect_state("data", "n1", "pendingPublish").await;
+    let active = "{desiredRole: worker, availability: active}";
+    world.apply(&document("Node", "n1", active)).await;
+    world.expect_state("data", "n1", "published").await;
+    world.expect_blocked("data", Some("n1"), "").await;
+    leader.resign().await;
+}
+
+/// It was asked for again while it waited to end.
+#[tokio::test]
+async fn a_publication_that_ends_does_not_start_over_on_a_node_that_was_drained_since() {
+    let mut world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.publish("data", "n1").await;
+    world.plugin.stop().await.unwrap();
+    world.done(&["unpublish", "data", "n1", "--confirm"]).await;
+    world.done(&["publish", "data", "n1"]).await;
+    world.done(&["drain", "n1"]).await;
+    world.plugin.launch().await.unwrap();
+    world.expect_state("data", "n1", "").await;
+    assert_eq!(world.plugin.calls_of("ControllerPublishVolume").len(), 1);
     leader.resign().await;
 }

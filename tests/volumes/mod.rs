@@ -18,6 +18,7 @@ mod leftovers;
 mod life;
 mod lost_answers;
 mod lost_nodes;
+mod metrics;
 mod plugin_status;
 mod plugins;
 mod promises;
@@ -30,7 +31,7 @@ mod stale;
 mod tls;
 mod unreadable;
 mod wakes;
-mod world;
+pub mod world;
 
 use std::time::Duration;
 
@@ -42,5 +43,5 @@ use quorate_dev::csi_plugin::log::Call;
 
 use crate::support::csi::{DRIVER, TestPlugin, answer};
 use crate::support::quorate::Launch;
-use crate::support::wait::{SOON, eventually, same};
+use crate::support::wait::{QUIET, SOON, eventually, same, stays};
 use world::{World, document, parsed, secret, shared_volume, volume};

@@ -224,6 +224,14 @@ async fn a_volume_stays_on_a_node_that_no_publication_has_until_an_operator_says
         }
     })
     .await;
+    let drifted = async |count: f64| {
+        let series = "quorate_volumes_drifted{reason=\"NotRecorded\"}";
+        eventually(SOON, &format!("{series} is {count}"), async || {
+            same(leader.metric(series), count)
+        })
+        .await;
+    };
+    drifted(1.0).await;
     let way_out = "quorate unpublish data --node-id csi-n9";
     assert!(described.contains(way_out), "{described}");
     assert_eq!(nodes_of(&world, "ControllerUnpublishVolume"), [""; 0]);
@@ -246,6 +254,7 @@ async fn a_volume_stays_on_a_node_that_no_publication_has_until_an_operator_says
         same(seen, (vec!["csi-n1".to_owned()], false))
     })
     .await;
+    drifted(0.0).await;
     leader.resign().await;
 }
 

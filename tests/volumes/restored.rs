@@ -48,3 +48,76 @@ async fn after_a_restore_under_a_running_replica_nothing_is_detached_or_deleted(
         "that of an operator, before the restore"
     );
 }
+
+/// INV-6, INV-12: what a node and an operator had said is as old as the snapshot, and the volumes are used again since.
+#[tokio::test]
+async fn what_was_being_unpublished_in_a_snapshot_is_not_detached_after_its_restore() {
+    let plugin = TestPlugin::start_with(|options| {
+        options.offers.list = true;
+        options.offers.list_nodes = true;
+    })
+    .await;
+    let mut world = World::with(plugin).await;
+    let launch = Launch::on(&world.etcd).flag("--volume-compare-interval-ms=300");
+    let mut before = launch.start("before");
+    for name in ["data", "moved"] {
+        world.apply(&shared_volume(name, "")).await;
+        world.expect_created(name).await;
+    }
+    world.publish("data", "n1").await;
+    let unpublish = "ControllerUnpublishVolume";
+    let fails = Happening::Fails(answer("Unavailable", "not now"));
+    world.plugin.fault(unpublish, None, fails).await;
+    world.done(&["unpublish", "data", "n1", "--confirm"]).await;
+    world.done(&["unpublish", "moved", "--node-id", "csi-n2"]).await;
+    world.expect_state("data", "n1", "pendingUnpublish").await;
+    let snapshot = world.etcd.snapshot();
+    // Both leave their nodes, and come back.
+    world.plugin.clear_faults().await;
+    for name in ["data", "moved"] {
+        world.done(&["retry", "volume", name]).await;
+    }
+    world.expect_state("data", "n1", "").await;
+    eventually(SOON, "the volume has left the node id", async || {
+        let status = world.volume("moved").await.unwrap().status.unwrap();
+        same(status.detach_node_ids.len(), 0)
+    })
+    .await;
+    world.publish("data", "n1").await;
+    world.publish("moved", "n2").await;
+    let (data, moved) = (world.backend_id("data").await, world.backend_id("moved").await);
+    let calls = world.plugin.calls_of(unpublish).len();
+
+    world.restore(&snapshot).await;
+    assert!(!before.ended().await.success(), "what it remembers is void");
+    let mut after = launch.start("after");
+    world.expect_state("data", "n1", "pendingNodeUnpublish").await;
+    eventually(SOON, "the volume says where it is", async || {
+        let described = world.done(&["describe", "volume", "moved"]).await;
+        match described.contains("quorate unpublish moved --node-id csi-n2") {
+            true => Ok(()),
+            false => Err(described),
+        }
+    })
+    .await;
+    world.apply(&volume("new", "")).await;
+    world.publish("new", "n1").await;
+    assert_eq!(
+        world.plugin.calls_of(unpublish).len(),
+        calls,
+        "nothing is detached"
+    );
+    assert_eq!(world.attached(&data), ["csi-n1"]);
+    assert_eq!(world.attached(&moved), ["csi-n2"]);
+    world.unpublish("data", "n1").await;
+    assert_eq!(world.attached(&data), [""; 0]);
+    after.stop().await.unwrap();
+    let restored = "etcd was restored from a snapshot";
+    let log = after.log();
+    assert!(log.contains(restored), "{log}");
+    // The next leader finds the same history.
+    let mut next = launch.start("next");
+    world.unpublish("new", "n1").await;
+    let log = next.log();
+    assert!(!log.contains(restored), "{log}");
+}

@@ -113,3 +113,29 @@ async fn a_volume_waits_for_its_secret_without_a_call_and_goes_on_when_it_is_the
     world.expect_empty_backend().await;
     leader.resign().await;
 }
+
+/// One that only nodes need holds up no call of the leader.
+#[tokio::test]
+async fn each_call_gets_the_secrets_that_are_for_it_and_waits_for_no_others() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    let values = "apiVersion: quorate.dev/v1\nkind: Secret\nmetadata: {name: s}\n\
+                  stringData: {all: x, admin: y, attach: z}\n---\n";
+    let uses = "secrets: [{key: all, secret: s}, {key: admin, secret: s, calls: [create, delete]}, \
+                {key: attach, secret: s, calls: [publish]}, {key: absent, secret: s, calls: [nodeStage]}],";
+    world.apply(&(values.to_owned() + &volume("data", uses))).await;
+    world.publish("data", "n1").await;
+    world.unpublish("data", "n1").await;
+    world.delete("data").await;
+    for (method, keys) in [
+        ("CreateVolume", &["admin", "all"][..]),
+        ("ControllerPublishVolume", &["all", "attach"]),
+        ("ControllerUnpublishVolume", &["all"]),
+        ("DeleteVolume", &["admin", "all"]),
+    ] {
+        let calls = world.plugin.calls_of(method);
+        assert_eq!(calls.len(), 1, "{method}");
+        assert_eq!(calls[0].begun.secrets, keys, "{method}");
+    }
+    leader.resign().await;
+}

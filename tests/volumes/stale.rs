@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use quorate::csi::Session;
+use quorate::proto::node_spec::Availability;
+use quorate::secrets::Reader;
 use quorate::store::writer::writer;
 use quorate::volumes::index::VolumeSnapshot;
 use quorate::volumes::operation::{Action, Compensation, Env, Interrupted, Operation, PublishedTo};
-use quorate::volumes::plan::{Lost, Step};
+use quorate::volumes::plan::{Lost, Node, Step};
 use tokio::sync::Semaphore;
 
 use super::*;
 use crate::support::csi::LONG;
+use crate::support::hold::Hold;
 use crate::support::leader::Leader;
 
 /// A leader without a controller, which runs only the operations of the test.
@@ -22,11 +25,12 @@ async fn idle_leader(world: &World) -> (Leader, Env) {
         store: world.store.clone(),
         fence: leader.fence().clone(),
         writer,
+        secrets: Reader::default(),
     };
     (leader, env)
 }
 
-/// A volume as it is stored, without its nodes.
+/// A volume as it is stored, without its publications.
 async fn snapshot_of(world: &World, name: &str) -> VolumeSnapshot {
     let key = world.store.keys.volume(&parsed(name));
     let (stored, _) = world.store.etcd.get(&key).await.unwrap();
@@ -38,7 +42,7 @@ async fn snapshot_of(world: &World, name: &str) -> VolumeSnapshot {
     }
 }
 
-/// The same with its publication to a node.
+/// The same with its publication to a node, and with that node.
 async fn published_snapshot(world: &World, name: &str, node: &str) -> VolumeSnapshot {
     let mut snapshot = snapshot_of(world, name).await;
     let node = parsed(node);
@@ -46,7 +50,17 @@ async fn published_snapshot(world: &World, name: &str, node: &str) -> VolumeSnap
     let stored = world.read(&key).await.unwrap();
     let publication = Publication::decode(&*stored.value).unwrap();
     snapshot.publications.insert(node.clone(), publication);
-    snapshot.revisions.insert(node, stored.mod_revision);
+    snapshot.revisions.insert(node.clone(), stored.mod_revision);
+    let stored = world.read(&world.store.keys.node(&node)).await.unwrap();
+    let seen = Node {
+        uid: String::new(),
+        mod_revision: stored.mod_revision,
+        out_of_service: false,
+        availability: Availability::Active,
+        csi_node_id: Some(format!("csi-{node}")),
+        topology: Default::default(),
+    };
+    snapshot.nodes.insert(node, seen);
     snapshot
 }
 
@@ -152,6 +166,62 @@ async fn a_publication_is_intended_only_while_its_volume_is_as_it_was() {
         "what has changed is known"
     );
     leader.resign().await;
+}
+
+/// A leader may see a new publication before it sees that the node is drained.
+#[tokio::test]
+async fn a_publication_is_intended_only_while_its_node_is_as_it_was() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    leader.resign().await;
+    world.done(&["publish", "data", "n1"]).await;
+    let before = published_snapshot(&world, "data", "n1").await;
+    world.done(&["drain", "n1"]).await;
+    let at = world.records().await;
+
+    let (leader, env) = idle_leader(&world).await;
+    let session = world.plugin.client(LONG).session().await.unwrap();
+    let publish = Step::Publish {
+        node: parsed("n1"),
+        csi_node_id: "csi-n1".to_owned(),
+    };
+    let of_node = world.store.keys.node(&parsed("n1"));
+    // A plugin that publishes nothing is not called. The node could use the volume all the same.
+    for step in [publish, Step::PublishNothing { node: parsed("n1") }] {
+        let operation = operation("data", &before, step.clone(), &session);
+        let completion = operation.run(env.clone()).await;
+        let result = completion.result;
+        assert!(matches!(result, Err(Interrupted::Stale)), "{step:?}: {result:?}");
+        assert_eq!(world.records().await, at, "{step:?}: nothing was written");
+        let mut seen = completion.records.iter();
+        assert!(
+            seen.any(|record| record.key == of_node),
+            "{step:?}: what has changed is known"
+        );
+    }
+    assert_eq!(world.plugin.calls_of("ControllerPublishVolume"), []);
+    leader.resign().await;
+}
+
+/// The node is drained between the decision and its intent, with all that the leader does otherwise.
+#[tokio::test]
+async fn a_drain_is_not_overtaken_by_a_publication_that_was_decided_on_before_it() {
+    let world = World::start().await;
+    let hold = Hold::at("volumes.publishing");
+    let mut replica = hold.on(Launch::on(&world.etcd)).start("r0");
+    world.apply(&volume("data", "")).await;
+    world.done(&["publish", "data", "n1"]).await;
+    hold.reached().await;
+    world.done(&["drain", "n1"]).await;
+    hold.release();
+    world.expect_blocked("data", Some("n1"), "NodePaused").await;
+    assert_eq!(world.plugin.calls_of("ControllerPublishVolume"), []);
+    let active = document("Node", "n1", "{desiredRole: worker, availability: active}");
+    world.apply(&active).await;
+    world.expect_state("data", "n1", "published").await;
+    replica.stop().await.unwrap();
 }
 
 /// INV-6: a publication may have been put back beside the mark and the intent, and not be seen yet.

@@ -5,7 +5,7 @@ use super::*;
 use crate::support::leader::Leader;
 
 /// What no release reads as a record.
-const UNREADABLE: &[u8] = &[0xff, 0xff, 0xff];
+pub const UNREADABLE: &[u8] = &[0xff, 0xff, 0xff];
 
 /// Waits until each call of this method has ended, and the leader has created another volume since: it has seen to what the
 /// calls led to.

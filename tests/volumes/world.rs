@@ -1,15 +1,16 @@
 //! An etcd, a plugin, and the program on both: what an operator does, and what must follow.
 
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
+use std::time::Duration;
 
 use prost::Message;
 use quorate::etcd::{KeyValue, Txn};
 use quorate::proto::condition::Status;
 use quorate::proto::publication_status::State;
-use quorate::proto::{Condition, CsiNode, Publication, Volume};
-use quorate::store::object::publication::{state, state_word};
-use quorate::store::{Name, Store};
+use quorate::proto::{Condition, CsiNode, Volume};
+use quorate::store::Store;
+use quorate::summary::Latest;
 use quorate::term::Notices;
 use quorate::volumes::controller::{Times, VolumeController};
 use quorate_dev::csi_plugin::backend::id_of;
@@ -17,7 +18,7 @@ use quorate_dev::csi_plugin::log::Call;
 
 use super::history;
 use crate::support::base::Base;
-pub use crate::support::base::document;
+pub use crate::support::base::{document, parsed};
 use crate::support::csi::{DRIVER, TestPlugin};
 use crate::support::leader::{Leader, store_on};
 use crate::support::wait::{SOON, eventually, same};
@@ -36,6 +37,12 @@ impl Deref for World {
     }
 }
 
+impl DerefMut for World {
+    fn deref_mut(&mut self) -> &mut Base {
+        &mut self.base
+    }
+}
+
 impl World {
     /// With the plugin's object, and three nodes on which it runs.
     pub async fn start() -> Self {
@@ -43,7 +50,12 @@ impl World {
     }
 
     pub async fn with(plugin: TestPlugin) -> Self {
-        let world = Self::without_objects(plugin).await;
+        Self::on(Base::start().await, plugin).await
+    }
+
+    /// The same on this etcd.
+    pub async fn on(base: Base, plugin: TestPlugin) -> Self {
+        let world = Self { base, plugin };
         world.apply(&world.plugin_document("{}")).await;
         for node in ["n1", "n2", "n3"] {
             world.add_node(node).await;
@@ -60,16 +72,6 @@ impl World {
     pub async fn restore(&mut self, snapshot: &Path) {
         self.base.etcd.restore(snapshot).await;
         self.base.store = store_on(&self.base.etcd.endpoints()).await;
-    }
-
-    /// Runs the program. Panics if it fails.
-    pub async fn done(&self, args: &[&str]) -> String {
-        self.run(args).await.expect_done()
-    }
-
-    /// Runs the program with `--wait`. Panics if it fails.
-    pub async fn done_with(&self, args: &[&str]) -> String {
-        self.done(&[args, &["--wait", "--timeout=60s"]].concat()).await
     }
 
     /// Publishes a volume, and waits until it is published.
@@ -119,18 +121,6 @@ impl World {
         self.run_with(&args, &document).await.expect_done();
     }
 
-    pub async fn volume(&self, name: &str) -> Option<Volume> {
-        let key = self.store.keys.volume(&parsed(name));
-        let stored = self.read(&key).await;
-        stored.map(|kv| Volume::decode(&*kv.value).unwrap())
-    }
-
-    pub async fn publication(&self, volume: &str, node: &str) -> Option<Publication> {
-        let key = self.store.keys.publication(&parsed(volume), &parsed(node));
-        let stored = self.read(&key).await;
-        stored.map(|kv| Publication::decode(&*kv.value).unwrap())
-    }
-
     /// The node ids that a node reports.
     pub async fn csi_of(&self, name: &str) -> Vec<CsiNode> {
         self.node(name).await.status.unwrap_or_default().csi
@@ -151,7 +141,11 @@ impl World {
 
     /// Waits until the volume is created.
     pub async fn expect_created(&self, name: &str) -> Volume {
-        eventually(SOON, &format!("{name} is created"), async || {
+        self.expect_created_within(SOON, name).await
+    }
+
+    pub async fn expect_created_within(&self, limit: Duration, name: &str) -> Volume {
+        eventually(limit, &format!("{name} is created"), async || {
             let volume = self.volume(name).await.ok_or("there is none")?;
             let status = volume.status.clone().unwrap_or_default();
             match status.volume_id.is_empty() {
@@ -167,17 +161,6 @@ impl World {
         eventually(SOON, &format!("{name} has grown"), async || {
             let status = self.volume(name).await.unwrap().status.unwrap();
             same(status.capacity_bytes, bytes)
-        })
-        .await;
-    }
-
-    /// Waits until the publication is in this state; "" means that it is gone.
-    pub async fn expect_state(&self, volume: &str, node: &str, expected: &str) {
-        let what = format!("{volume} on {node} is {expected:?}");
-        eventually(SOON, &what, async || {
-            let publication = self.publication(volume, node).await;
-            let now = publication.map_or("", |publication| state_word(state(&publication)));
-            same(now, expected)
         })
         .await;
     }
@@ -270,12 +253,19 @@ impl World {
 
 /// A leader in this process that reconciles volumes and does nothing else.
 pub async fn leader_with(store: &Store, times: Times) -> Leader {
+    leader_reporting(store, times, Notices::default()).await
+}
+
+/// The same, with a receiver of what it reports to operators.
+pub async fn leader_reporting(store: &Store, times: Times, notices: Notices) -> Leader {
     let mut leader = Leader::elect(store, "test").await;
     let volumes = VolumeController {
         store: store.clone(),
         fence: leader.fence().clone(),
         times,
-        notices: Notices::default(),
+        secrets: Default::default(),
+        notices,
+        summaries: Latest::default(),
     };
     leader.work(volumes.run());
     leader
@@ -286,10 +276,6 @@ pub fn blocked(conditions: &[Condition]) -> Condition {
     let blocked =
         |condition: &&Condition| condition.r#type == "Blocked" && condition.status() == Status::True;
     conditions.iter().find(blocked).cloned().unwrap_or_default()
-}
-
-pub fn parsed(text: &str) -> Name {
-    text.parse().unwrap()
 }
 
 /// The document of a file system for one node, with `more` in its spec; each entry of it ends in a comma.

@@ -2,13 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use quorate::etcd::Txn;
+use quorate::etcd::{Config, Txn};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
-use super::world::{LONG, World};
-use crate::support::client::{commit, config, connect_with};
+use super::client::{commit, config, connect_with, follow};
+use super::etcd::TestEtcd;
+
+/// The limit until one more write is confirmed: longer than an election, and a change of members on a busy machine.
+const LIMIT: Duration = Duration::from_secs(90);
 
 /// Flags of etcd for elections that take so long that a busy machine is no reason for one, and that a gap for want of a
 /// leader cannot be missed.
@@ -26,12 +28,16 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Returns once the first write was confirmed.
-    pub async fn start(world: &World) -> Self {
+    /// Writes to this cluster, whose members may come and go. Returns once the first write was confirmed.
+    pub async fn start(etcd: &TestEtcd) -> Self {
+        Self::with(config(etcd.endpoints())).await
+    }
+
+    /// The same with these credentials.
+    pub async fn with(config: Config) -> Self {
         let (sender, written) = watch::channel((0, Duration::ZERO));
-        let etcd = connect_with(config(world.etcd.endpoints())).await;
-        let following = etcd.clone();
-        let following = async move { following.follow_endpoints(CancellationToken::new()).await };
+        let etcd = connect_with(config).await;
+        let mut tasks = follow(&etcd);
         let writing = async move {
             let mut last = None;
             loop {
@@ -45,8 +51,6 @@ impl Writer {
                 }
             }
         };
-        let mut tasks = JoinSet::new();
-        tasks.spawn(following);
         tasks.spawn(writing);
         let mut writer = Self {
             written,
@@ -60,7 +64,7 @@ impl Writer {
     async fn once_more(&mut self) -> (u32, Duration) {
         let (before, _) = *self.written.borrow();
         let more = self.written.wait_for(|(count, _)| *count > before);
-        let more = tokio::time::timeout(LONG, more).await;
+        let more = tokio::time::timeout(LIMIT, more).await;
         *more.expect("writes are confirmed").unwrap()
     }
 

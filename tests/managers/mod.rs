@@ -1,0 +1,16 @@
+//! Nodes that are promoted, whose agents keep their etcd: with real agents, real etcds and a real replica.
+
+mod crashes;
+mod gap;
+mod life;
+mod lost;
+mod outlives;
+mod quick;
+mod records;
+mod removed;
+mod replicas;
+mod replies;
+mod rotation;
+mod running;
+pub mod site;
+mod tls;

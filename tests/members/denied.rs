@@ -1,0 +1,90 @@
+//! etcd with users: only one with the role root may change members.
+
+use std::ffi::OsStr;
+
+use super::{Site, free_url};
+use crate::support::etcd::{PASSWORD, USER};
+use crate::support::quorate::{Finished, Launch, quorate_with};
+use crate::support::wait::{SOON, eventually};
+
+/// An etcd that demands a password since its members were adopted.
+struct Guarded {
+    site: Site,
+    /// The flags that name the user, who has not the role root.
+    user: [String; 2],
+}
+
+impl Guarded {
+    async fn start(members: usize) -> Self {
+        let site = Site::adopted(members).await;
+        site.etcd.demand_password("/quorate");
+        let password = site.etcd.directory().join("password");
+        std::fs::write(&password, PASSWORD).unwrap();
+        let user = [
+            format!("--etcd-user={USER}"),
+            format!("--etcd-password-file={}", password.display()),
+        ];
+        Self { site, user }
+    }
+
+    async fn run_with(&self, args: &[&str], stdin: &str) -> Finished {
+        let endpoints = format!("--etcd-endpoints={}", self.site.etcd.endpoints_flag());
+        let flags = self.user.iter().chain([&endpoints]).map(String::as_str);
+        let args = args.iter().copied().chain(flags).map(OsStr::new);
+        quorate_with(args, Some(stdin), &[]).await
+    }
+
+    async fn run(&self, args: &[&str]) -> Finished {
+        self.run_with(args, "").await
+    }
+
+    /// Waits until the description of a node has all of these words.
+    async fn described(&self, node: &str, words: &[&str]) {
+        eventually(SOON, &format!("{node} is described by {words:?}"), async || {
+            let described = self.run(&["describe", "node", node]).await.expect_done();
+            match words.iter().all(|word| described.contains(word)) {
+                true => Ok(()),
+                false => Err(described),
+            }
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn what_etcd_denies_for_want_of_the_role_root_says_what_to_do_and_goes_on_once_that_is_done() {
+    let etcd = Guarded::start(3).await;
+    let launch = Launch::on(&etcd.site.etcd)
+        .flag(&etcd.user[0])
+        .flag(&etcd.user[1]);
+    let mut replica = launch.start("r1");
+    replica.wait_leading().await;
+    let worker = super::document("n4", "worker");
+    etcd.run_with(&["apply", "-f", "-"], &worker).await.expect_done();
+    etcd.run(&["promote", "n4", "--wait", "--timeout", "30s"])
+        .await
+        .expect_done();
+    let url = free_url();
+    let join = async |limit: &str| {
+        let args = ["join", "n4", "--peer-url", &url, "-o", "env", "--timeout", limit];
+        etcd.run(&args).await
+    };
+    let said = join("2s").await.expect_code(2);
+    assert!(!said.contains("did not answer"), "{said}");
+    let advice = "etcdctl user grant-role USER root";
+    etcd.described("n4", &["adding", "EtcdDenied", advice]).await;
+    let said = join("2s").await.expect_code(2);
+    assert!(said.contains("EtcdDenied") && said.contains(advice), "{said}");
+    // A demotion likewise.
+    let demote = ["demote", "etcd-3", "--yes"];
+    etcd.run(&demote).await.expect_done();
+    etcd.described("etcd-3", &["RoleChangeBlocked", "EtcdDenied", advice])
+        .await;
+    etcd.site
+        .etcd
+        .etcdctl_as_root(&["user", "grant-role", USER, "root"]);
+    join("60s").await.expect_done();
+    etcd.run(&[&demote[..], &["--wait", "--timeout", "60s"]].concat())
+        .await
+        .expect_done();
+}

@@ -1,0 +1,4 @@
+//! Traces, as a collector gets them over the real protocol from a real replica.
+
+mod dead;
+mod exported;
