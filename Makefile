@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test bench prepare build
+.PHONY: help run test quiet bench models prepare build
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -16,8 +16,16 @@ run: build ## Run etcd, a kube-apiserver and the controller on this machine (ARG
 test: build ## Check format and lints, run all tests (ARGS="--lib gate" selects some)
 	@exec .ci/test $(ARGS)
 
+quiet: build ## An hour of ordinary work with failovers and an upgrade under the shipped alerts, none of which may fire (MINUTES=60)
+	@exec env QUORATE_QUIET_MINUTES=$(or $(MINUTES),60) \
+		cargo test --locked --package quorate-tests --test integration -- --nocapture monitoring::quiet::
+
 bench: prepare ## Run the benchmarks of BENCHMARKS.md (ARGS=failover runs those of that name)
 	@exec cargo bench --locked -- $(ARGS)
+
+models: prepare ## Explore the models of the gate and of membership in sizes that take minutes (ARGS=gate::model explores one)
+	@MODELS=large exec cargo test --locked --release --package quorate --lib -- \
+	  --nocapture --test-threads 1 $(or $(ARGS),gate::model model::checked)
 
 prepare: ## Install what is missing on this machine (Debian; root or sudo)
 	@.ci/prepare
