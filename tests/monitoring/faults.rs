@@ -248,8 +248,8 @@ fn fault_of_nodes(alert: &str, a: &Metrics) {
 /// Alerts that the fault of another one rightly raises, too.
 const CONSEQUENCES: [(&str, &str); 1] = [("QuorateQuorumAtRisk", "QuorateMemberUnhealthy")];
 
-/// Raised where a busy machine answers several scrapes too late.
-const OF_A_BUSY_MACHINE: [&str; 2] = ["QuorateReplicaDown", "QuorateAgentDown"];
+/// Raised where a busy machine answers several scrapes too late; those of the leader hide that it leads.
+const OF_A_BUSY_MACHINE: [&str; 3] = ["QuorateReplicaDown", "QuorateAgentDown", "QuorateNoLeader"];
 
 /// The alert of every installation at once.
 const ABSENT: &str = "QuorateAbsent";
