@@ -133,6 +133,22 @@ impl Step {
             Self::Rest(_) => return None,
         })
     }
+
+    /// What it does, in the imperative, for traces.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Join => "join",
+            Self::Certify(_) => "request a certificate",
+            Self::WriteList => "write the revocation list",
+            Self::Note(_) => "note the member",
+            Self::Start => "start etcd",
+            Self::Stop(_) => "stop etcd",
+            Self::Restart(_) => "have etcd start again",
+            Self::SetAside(_) => "set the data aside",
+            Self::Forget(_) => "forget the member",
+            Self::Rest(_) => "rest",
+        }
+    }
 }
 
 impl fmt::Display for Found {
