@@ -331,7 +331,10 @@ impl Keeper {
             true => 0,
             false => self.lacking.max(1),
         };
-        Held::new(life, since, lacking, retry::random())
+        Held {
+            is_by_hand: !leaf.names_node,
+            ..Held::new(life, since, lacking, retry::random())
+        }
     }
 
     /// The hosts of the URLs of etcd that a certificate does not name.

@@ -20,6 +20,8 @@ pub enum Renewal {
     Unanswered,
     /// Another one is wanted.
     Rotate,
+    /// A person has put the present one in place.
+    ByHand,
     /// It does not name every host of the member's URLs.
     Hosts,
 }
@@ -169,6 +171,7 @@ impl fmt::Display for Renewal {
             Self::Age { left } => write!(f, "it ends in {} s", left.as_secs()),
             Self::Unanswered => f.write_str("an earlier request was not answered"),
             Self::Rotate => f.write_str("another one is wanted"),
+            Self::ByHand => f.write_str("it was put in place by hand"),
             Self::Hosts => f.write_str("it does not name every host of the URLs of etcd"),
         }
     }
