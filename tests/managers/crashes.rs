@@ -92,6 +92,8 @@ async fn killed_while_it_is_demoted(version: EtcdVersion) {
     let mut n2 = managers.worker("n2").await;
     for point in DEMOTED {
         let id = managers.voter(&n2).await;
+        // It votes before its agent notes that.
+        n2.noted_as_started().await;
         let demote = async || {
             // Its etcd is healthy again: without it, there is no quorum to demote it with.
             managers.writes(point).await;

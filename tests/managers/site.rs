@@ -353,6 +353,20 @@ impl Manager {
         .await;
     }
 
+    /// Waits until its member is noted as one that has started: the next agent notes nothing of it by itself.
+    pub async fn noted_as_started(&self) {
+        let file = self.agent.state.join("etcd.json");
+        let what = format!("the start of {} is noted", self.name);
+        eventually(SOON, &what, async || {
+            let noted = fs::read_to_string(&file).map_err(|error| error.to_string())?;
+            match noted.contains(r#""stage": "started""#) {
+                true => Ok(()),
+                false => Err(noted),
+            }
+        })
+        .await;
+    }
+
     /// Waits until no etcd of it runs.
     pub async fn rests(&self) {
         let what = format!("no etcd of {} runs", self.name);
