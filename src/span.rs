@@ -1,4 +1,4 @@
-//! Spans: what a replica does, for how long, and about which object. `quorate run --otlp-endpoint` exports them.
+//! Spans: what a replica or an agent does, for how long, and about which object. `--otlp-endpoint` exports them.
 //!
 //! Where nothing exports them, no subscriber takes them: a span then costs the comparison of two levels, and its texts are
 //! not made.

@@ -1,4 +1,5 @@
-//! One etcd with TLS that stays, a machine for another one that is started by hand, and a replica with an agent that keeps one.
+//! One etcd with TLS that a person has started, a machine for another one that is started by hand, and a replica with agents that keep
+//! further ones.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,10 +27,16 @@ use tokio::time::sleep;
 use super::LIMIT;
 use super::seen::Seen;
 
-/// The node of the agent, and its keys.
-const NAME: &str = "n2";
-const NODE: &str = "/quorate/nodes/n2";
-const JOIN: &str = "/quorate/joins/n2";
+/// The node of the first member.
+const FIRST: &str = "etcd-1";
+
+fn node_key(name: &str) -> String {
+    format!("/quorate/nodes/{name}")
+}
+
+fn join_key(name: &str) -> String {
+    format!("/quorate/joins/{name}")
+}
 
 /// How often a person's script tries to promote a learner.
 const TRY_EVERY: Duration = Duration::from_millis(100);
@@ -45,39 +52,52 @@ pub struct Times {
 
 /// The servers. They end in this order.
 pub struct Cluster {
-    agent: Agent,
-    /// Where the etcd of the agent serves its metrics.
-    metrics: u16,
+    pub agents: Vec<Kept>,
     replica: Replica,
     server: Etcd,
     client: Client,
+    pub pki: Pki,
+    /// The authorities.
+    pub ca: PathBuf,
     _directory: TempDir,
 }
 
+/// An agent, and where its etcd is reached.
+pub struct Kept {
+    agent: Agent,
+    /// By its clients.
+    pub endpoint: String,
+    /// Where it serves its metrics.
+    pub metrics: u16,
+}
+
 /// What clients and members of etcd show, as files.
-struct Pki {
+pub struct Pki {
     trusted: PathBuf,
     member: CertificateFiles,
     client: CertificateFiles,
+    /// The folder of what a client needs, as `quorate ca issue etcd-client` writes it.
+    pub of_client: PathBuf,
 }
 
 impl Pki {
     /// The flags of `quorate` for this etcd.
-    fn flags(&self, endpoint: &str) -> Vec<String> {
+    pub fn flags(&self, endpoints: &str) -> Vec<String> {
         vec![
-            format!("--etcd-endpoints={endpoint}"),
+            format!("--etcd-endpoints={endpoints}"),
             format!("--etcd-cacert={}", self.trusted.display()),
             format!("--etcd-cert={}", self.client.cert.display()),
             format!("--etcd-key={}", self.client.key.display()),
         ]
     }
 
-    async fn connect(&self, endpoint: &str) -> Result<Client> {
+    /// With the files as they are now.
+    pub async fn connect(&self, endpoints: &[String]) -> Result<Client> {
         let certificate = Certificate::from_pem(fs::read(&self.trusted)?);
         let identity = Identity::from_pem(fs::read(&self.client.cert)?, fs::read(&self.client.key)?);
         let tls = TlsOptions::new().ca_certificate(certificate).identity(identity);
         let options = ConnectOptions::new().with_tls(tls);
-        Ok(Client::connect([endpoint], Some(options)).await?)
+        Ok(Client::connect(endpoints, Some(options)).await?)
     }
 }
 
@@ -96,12 +116,15 @@ fn pki(home: &Path, ca: &Path) -> Result<Pki> {
     let now = Timestamp::now();
     let authority = directory::read(ca, AuthorityKind::Etcd, now)?;
     let host = Host::parse("127.0.0.1").map_err(Error::msg)?;
-    let trusted = home.join("etcd-ca.crt");
+    let of_client = home.join("client");
+    fs::create_dir(&of_client)?;
+    let trusted = of_client.join("ca.crt");
     fs::write(&trusted, authority.certificates_pem())?;
     Ok(Pki {
         trusted,
         member: written(home, "member", &member(&authority, [host], LIFE, now)?)?,
-        client: written(home, "client", &client(&authority, "bench", LIFE, now)?)?,
+        client: written(&of_client, "client", &client(&authority, "bench", LIFE, now)?)?,
+        of_client,
     })
 }
 
@@ -139,7 +162,8 @@ async fn adopt(client: &mut Client) -> Result<()> {
 }
 
 impl Cluster {
-    pub async fn start() -> Result<Self> {
+    /// With agents of workers of these names.
+    pub async fn start(names: &[&str]) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("qbench-").tempdir()?;
         let home = directory.path();
         let binary = programs()?.quorate;
@@ -160,7 +184,7 @@ impl Cluster {
         };
         let mut server = Etcd::start(&home.join("etcd"), &options).await?;
         let endpoint = server.members[0].client_url.clone();
-        let mut client = pki.connect(&endpoint).await?;
+        let mut client = pki.connect(std::slice::from_ref(&endpoint)).await?;
         adopt(&mut client).await?;
         // The machine that a person works at.
         server.add()?;
@@ -175,7 +199,7 @@ impl Cluster {
         let mut replica = Replica::start(
             home,
             replica::Options {
-                binary: binary.clone(),
+                binary,
                 node_id: "c1".to_owned(),
                 etcd_endpoints: vec![endpoint],
                 kubeconfig: None,
@@ -186,37 +210,25 @@ impl Cluster {
         )?;
         replica.wait_until("/leaderz", LIMIT).await?;
 
-        let (peer, of_clients, metrics) = (ports::free_port()?, ports::free_port()?, ports::free_port()?);
-        let mut agent = Agent::start(
-            &home.join("agents"),
-            agent::Options {
-                binary,
-                name: NAME.to_owned(),
-                servers: vec![format!("https://{address}")],
-                token_file: Some(token),
-                flags: vec![
-                    format!("--peer-url=https://127.0.0.1:{peer}"),
-                    format!("--client-url=https://127.0.0.1:{of_clients}"),
-                    format!("--etcd-metrics=127.0.0.1:{metrics}"),
-                    format!("--etcd={}", find()?.display()),
-                    "--etcd-ends-with-agent".to_owned(),
-                ],
-                env: Vec::new(),
-            },
-        )?;
-        agent.wait_ready(LIMIT).await?;
+        let mut agents = Vec::new();
+        for name in names {
+            agents.push(Kept::start(home, name, &address, &token).await?);
+        }
         Ok(Self {
-            agent,
-            metrics,
+            agents,
             replica,
             server,
             client,
+            pki,
+            ca,
             _directory: directory,
         })
     }
 
     pub async fn stop(mut self) -> Result<()> {
-        self.agent.stop().await?;
+        for kept in &mut self.agents {
+            kept.agent.stop().await?;
+        }
         self.replica.stop().await?;
         Ok(self.server.stop().await?)
     }
@@ -261,26 +273,25 @@ impl Cluster {
         &mut self.server.members[1]
     }
 
-    /// The same by desired roles, with the agent; and how long the demotion took to the role.
+    /// The same by desired roles, with the first agent; and how long the demotion took to the role.
     pub async fn by_agent(&mut self) -> Result<(Times, Duration)> {
+        let kept = self.agents.first().context("an agent")?;
+        let (name, metrics) = (kept.agent.name.clone(), kept.metrics);
+        let noted = kept.agent.state.join("etcd.json");
         // That of the round before says that its member votes.
-        self.client.delete(JOIN, None).await?;
-        let mut seen = Seen::watch(&self.client, "/quorate/").await?;
+        self.client.delete(join_key(&name), None).await?;
         let begun = Instant::now();
-        self.desire(Role::Manager).await?;
-        seen.progress(JOIN, Progress::Voter).await?;
+        self.promote(&name).await?;
         let up = begun.elapsed();
         let begun = Instant::now();
-        self.desire(Role::Worker).await?;
-        seen.role(NODE, Role::Worker).await?;
+        self.demote(&name).await?;
         let to_worker = begun.elapsed();
-        while TcpStream::connect(("127.0.0.1", self.metrics)).await.is_ok() {
+        while TcpStream::connect(("127.0.0.1", metrics)).await.is_ok() {
             ensure!(begun.elapsed() < LIMIT, "etcd runs on after {LIMIT:?}");
             sleep(LOOK).await;
         }
         let down = begun.elapsed();
         // Its data is set aside before the next round.
-        let noted = self.agent.state.join("etcd.json");
         while noted.exists() {
             ensure!(begun.elapsed() < LIMIT, "etcd is noted still after {LIMIT:?}");
             sleep(LOOK).await;
@@ -289,12 +300,73 @@ impl Cluster {
         Ok((Times { up, down }, to_worker))
     }
 
+    /// Has all agents keep the members, and no person: each node is promoted, then the first member leaves.
+    pub async fn by_agents_alone(&mut self) -> Result<()> {
+        let names: Vec<String> = self.agents.iter().map(|kept| kept.agent.name.clone()).collect();
+        for name in names {
+            self.promote(&name).await?;
+        }
+        self.client = self.pki.connect(&self.endpoints()).await?;
+        self.demote(FIRST).await
+    }
+
+    /// Where the etcds of the agents are reached.
+    pub fn endpoints(&self) -> Vec<String> {
+        self.agents.iter().map(|kept| kept.endpoint.clone()).collect()
+    }
+
+    /// Returns once its member votes.
+    async fn promote(&mut self, name: &str) -> Result<()> {
+        let mut seen = Seen::watch(&self.client, "/quorate/").await?;
+        self.desire(name, Role::Manager).await?;
+        seen.progress(&join_key(name), Progress::Voter).await?;
+        Ok(())
+    }
+
+    /// Returns once it is a worker.
+    async fn demote(&mut self, name: &str) -> Result<()> {
+        let mut seen = Seen::watch(&self.client, "/quorate/").await?;
+        self.desire(name, Role::Worker).await?;
+        seen.role(&node_key(name), Role::Worker).await
+    }
+
     /// Writes the desired role, as `quorate promote` and `demote` do once their checks have passed.
-    async fn desire(&mut self, role: Role) -> Result<()> {
-        let stored = self.client.get(NODE, None).await?;
+    async fn desire(&mut self, name: &str, role: Role) -> Result<()> {
+        let key = node_key(name);
+        let stored = self.client.get(key.as_str(), None).await?;
         let mut node = Node::decode(stored.kvs().first().context("the node")?.value())?;
         node.spec.get_or_insert_default().set_desired_role(role);
-        self.client.put(NODE, node.encode_to_vec(), None).await?;
+        self.client.put(key, node.encode_to_vec(), None).await?;
         Ok(())
+    }
+}
+
+impl Kept {
+    async fn start(home: &Path, name: &str, server: &str, token: &Path) -> Result<Self> {
+        let (peer, of_clients, metrics) = (ports::free_port()?, ports::free_port()?, ports::free_port()?);
+        let endpoint = format!("https://127.0.0.1:{of_clients}");
+        let mut agent = Agent::start(
+            &home.join("agents"),
+            agent::Options {
+                binary: programs()?.quorate,
+                name: name.to_owned(),
+                servers: vec![format!("https://{server}")],
+                token_file: Some(token.to_owned()),
+                flags: vec![
+                    format!("--peer-url=https://127.0.0.1:{peer}"),
+                    format!("--client-url={endpoint}"),
+                    format!("--etcd-metrics=127.0.0.1:{metrics}"),
+                    format!("--etcd={}", find()?.display()),
+                    "--etcd-ends-with-agent".to_owned(),
+                ],
+                env: Vec::new(),
+            },
+        )?;
+        agent.wait_ready(LIMIT).await?;
+        Ok(Self {
+            agent,
+            endpoint,
+            metrics,
+        })
     }
 }

@@ -6,7 +6,7 @@ use super::cluster::Cluster;
 use super::measure::{Samples, Table, Unit};
 
 pub async fn table(rounds: usize) -> Result<Table> {
-    let mut cluster = Cluster::start().await?;
+    let mut cluster = Cluster::start(&["n2"]).await?;
     let (mut up_by_hand, mut up) = (Samples::default(), Samples::default());
     let (mut down_by_hand, mut role, mut down) = (Samples::default(), Samples::default(), Samples::default());
     for round in 1..=rounds {

@@ -1,8 +1,8 @@
 //! Managers that agents keep: how long a node takes from its promotion to its vote, and from its demotion to a worker whose etcd has
-//! stopped. `cargo bench --bench managers`; with `-- --small` a fraction of it, to see that it runs; with `-- --only=PART` one part of it:
-//! `life`.
+//! stopped; and how a cluster of three fares while its authorities are rotated. `cargo bench --bench managers`; with `-- --small` a fraction
+//! of it, to see that it runs; with `-- --only=PART` one part of it: `life`, `rotation`.
 //!
-//! Beside each figure stands, from the same round on the same cluster, the same by hand with the same TLS: member add, certificates that
+//! Beside each figure of `life` stands, from the same round on the same cluster, the same by hand with the same TLS: member add, certificates that
 //! are on disk already, the start of etcd, member promote tried every 100 ms; and member remove, and a stop of etcd. etcd, the replica and
 //! the agent are processes, with the agent's usual intervals. etcd's own check (`--strict-reconfig-check`) is off, as in `roles`: its wait of
 //! 5 s would hide everything else. The tables (Markdown) go to stdout, progress to stderr.
@@ -18,6 +18,7 @@ mod life;
 mod measure;
 #[path = "../shared/program.rs"]
 mod program;
+mod rotation;
 #[path = "../roles/seen.rs"]
 mod seen;
 
@@ -28,17 +29,24 @@ use quorate_dev::workspace::programs;
 #[derive(Clone, Copy)]
 struct Scale {
     rounds: usize,
+    rotations: usize,
 }
 
-const FULL: Scale = Scale { rounds: 10 };
+const FULL: Scale = Scale {
+    rounds: 10,
+    rotations: 5,
+};
 
-const SMALL: Scale = Scale { rounds: 2 };
+const SMALL: Scale = Scale {
+    rounds: 2,
+    rotations: 1,
+};
 
 /// The limit of every wait here; only a fault exceeds it.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// The parts, each with a table of its own.
-const PARTS: [&str; 1] = ["life"];
+const PARTS: [&str; 2] = ["life", "rotation"];
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -70,6 +78,7 @@ async fn measure_parts(scale: Scale, only: Option<&str>) -> Result<()> {
 async fn table(part: &str, scale: Scale) -> Result<Table> {
     match part {
         "life" => life::table(scale.rounds).await,
+        "rotation" => rotation::table(scale.rotations).await,
         other => bail!("there is no part {other}"),
     }
 }

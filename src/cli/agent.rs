@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::time::Duration;
 
 use clap::Args;
@@ -9,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::exit::{Exit, Failure};
-use super::run::{Log, LogFormat, cancel_then_abort, own_name, pulse_check};
+use super::run::{LogFormat, cancel_then_abort, end, own_name, pulse_check, start_log};
 use super::signals::{ENDING, Signals};
 use crate::agent::{
     self, AgentError, AgentStatus, CsiNodePlugin, ServerAddress, Settings, StateDirectory, StateError,
@@ -20,6 +21,7 @@ use crate::metrics::Metrics;
 use crate::release::Release;
 use crate::serve::{self, Probes, Report};
 use crate::store::Name;
+use crate::traces::Collector;
 use etcd::EtcdOfNodeArgs;
 
 mod etcd;
@@ -88,6 +90,11 @@ pub struct AgentArgs {
     #[arg(long, env = "QUORATE_LOG_FORMAT", value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
     log_format: LogFormat,
 
+    /// Collector to which traces are exported over OTLP: http://HOST:4317, or https:// with a certificate that the system
+    /// trusts [default: no traces]
+    #[arg(long, env = "QUORATE_OTLP_ENDPOINT", value_name = "URL")]
+    otlp_endpoint: Option<Collector>,
+
     /// Age at which each certificate is replaced, in milliseconds [default: at random between 50 and 80 % of its life]
     #[arg(long, hide = true)]
     renewed_at_ms: Option<u64>,
@@ -147,16 +154,19 @@ pub async fn run(args: AgentArgs) -> Result<(), Failure> {
     if let Some(point) = &args.crash_at {
         failpoint::arm_crash(point);
     }
+    let collector = args.otlp_endpoint.clone();
     let settings = args.settings()?;
     let directory = StateDirectory::open(&state_dir)?;
     let signals = Signals::listen(&ENDING)?;
-    Log::start(log_format, None);
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
+    let service = ("quorate-agent", &settings.name);
+    let (_, traces) = start_log(log_format, collector.as_ref(), service, &metrics)?;
     let status = AgentStatus::default();
     let server = serve::start(listen, probes(&status), metrics.clone())
         .map_err(|error| Failure::failed(error).hint("give another address with --listen"))?;
     info!("health and metrics on http://{}", server.address());
     let stop = CancellationToken::new();
+    let mut ending = pin!(cancel_then_abort(signals, &stop));
     let outcome = tokio::select! {
         ended = agent::run(&settings, &directory, &status, &metrics) => {
             let Err(error) = ended;
@@ -164,8 +174,9 @@ pub async fn run(args: AgentArgs) -> Result<(), Failure> {
         }
         () = status.pulse.clone().beat_forever() => Ok(()),
         () = stop.cancelled() => Ok(()),
-        () = cancel_then_abort(signals, &stop) => Ok(()),
+        () = &mut ending => Ok(()),
     };
+    end(traces, ending).await;
     server.stop();
     info!("stopped");
     outcome

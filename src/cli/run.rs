@@ -28,7 +28,7 @@ use crate::retry::Delays;
 use crate::secrets::Reader;
 use crate::serve::{self, LeaderReport, Probes, Report};
 use crate::store::{Name, Store};
-use crate::traces::{self, Exporter};
+use crate::traces::{self, Collector, Exporter};
 
 mod flags;
 mod log;
@@ -54,7 +54,8 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let mut signals = Signals::listen(&ENDING)?;
     let versions = versions_of(&bundle);
     let metrics = Metrics::new(&versions.version.to_string());
-    let (log, traces) = start_log(&args, &node, &metrics)?;
+    let collector = args.otlp_endpoint.as_ref();
+    let (log, traces) = start_log(args.log_format, collector, ("quorate", &node), &metrics)?;
     allow_open_files();
     arm_failpoints(&args);
 
@@ -124,7 +125,7 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
 }
 
 /// Sends the last spans. A second signal, which `ending` listens to, aborts meanwhile.
-async fn end(traces: Option<Exporter>, ending: impl Future<Output = ()>) {
+pub(super) async fn end(traces: Option<Exporter>, ending: impl Future<Output = ()>) {
     if let Some(traces) = traces {
         tokio::select! {
             () = traces.stop() => {}
@@ -254,15 +255,19 @@ fn host_name() -> String {
         .to_lowercase()
 }
 
-/// Starts the log and, where there is a collector, the export of traces.
-fn start_log(args: &RunArgs, node: &Name, metrics: &Metrics) -> Result<(Log, Option<Exporter>), Failure> {
-    let collector = args.otlp_endpoint.as_ref();
-    let started = collector.map(|collector| traces::start(collector, node.as_str(), metrics));
+/// Starts the log and, where there is a collector, the export of traces. They are those of a service, and of an instance of it.
+pub(super) fn start_log(
+    format: LogFormat,
+    collector: Option<&Collector>,
+    (service, instance): (&str, &Name),
+    metrics: &Metrics,
+) -> Result<(Log, Option<Exporter>), Failure> {
+    let started = collector.map(|collector| traces::start(collector, service, instance.as_str(), metrics));
     let started = started
         .transpose()
         .map_err(|error| Failure::failed(format_args!("cannot export traces: {error}")))?;
     let (layer, exporter) = started.unzip();
-    Ok((Log::start(args.log_format, layer), exporter))
+    Ok((Log::start(format, layer), exporter))
 }
 
 fn probes(status: &ReplicaStatus, control: Option<ControlStatus>) -> Probes {

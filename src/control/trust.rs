@@ -1,37 +1,33 @@
 //! What this replica shows at its control port, and whose certificates it takes there: both follow the files of the node
 //! authority, and the record of a rotation where one is under way.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use prost::Message as _;
 use tokio::sync::watch;
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tracing::{debug, info, warn};
 
 use super::status::ControlStatus;
-use super::write::commit;
 use super::{Settings, tls};
-use crate::etcd::{ClusterId, Revision, TlsFiles, Txn};
+use crate::etcd::{ClusterId, KeyRange};
 use crate::identity::authorities::Found;
 use crate::identity::control::{self, LIFE};
-use crate::identity::rotation::client;
-use crate::identity::rotation::record::{OnRecord, Phase, Rotation};
+use crate::identity::rotation::record::{OnRecord, Phase};
 use crate::identity::validity::BACKDATED;
 use crate::identity::{Authority, AuthorityDigest, AuthorityKind};
-use crate::proto::ReplicaTrust;
-use crate::proto::rotation::Phase as StoredPhase;
-use crate::store::Store;
+use crate::store::{Follower, Store};
+use report::{hindrance, report};
 
-/// How often the files are read, eight of a kilobyte each, and the record of a rotation.
+mod report;
+
+/// How often the files are read, eight of a kilobyte each.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The limit of the read of that record: files are looked at all the same.
+/// The limit of a read of the record of a rotation: files are looked at all the same.
 const READ_LIMIT: Duration = Duration::from_secs(2);
 
 /// What the control port shows and takes, for as long as the authorities stay the same.
@@ -101,13 +97,26 @@ pub async fn keep(
     every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     let mut reported = None;
     let mut last = None;
+    let mut record = Follower::new(&store.etcd, KeyRange::key(store.keys.rotation()));
+    let mut has_changed = true;
     loop {
-        every.tick().await;
-        // Without an answer the last one counts. No call is served meanwhile: each asks etcd.
-        match timeout(READ_LIMIT, store.etcd.get(&store.keys.rotation())).await {
-            Ok(Ok((stored, _))) => last = Some(stored.map_or(OnRecord::Absent, |kv| OnRecord::of(&kv))),
-            Ok(Err(error)) => debug!("what is recorded of a rotation is not known: {error}"),
-            Err(_) => debug!("what is recorded of a rotation is not known: no answer within {READ_LIMIT:?}"),
+        tokio::select! {
+            _ = every.tick() => {}
+            // A wake-up carries no data: the record is read again.
+            _ = record.next() => has_changed = true,
+        }
+        if has_changed {
+            // Without an answer the last one counts, and it is read again. No call is served meanwhile: each asks etcd.
+            match timeout(READ_LIMIT, store.etcd.get(&store.keys.rotation())).await {
+                Ok(Ok((stored, _))) => {
+                    last = Some(stored.map_or(OnRecord::Absent, |kv| OnRecord::of(&kv)));
+                    has_changed = false;
+                }
+                Ok(Err(error)) => debug!("what is recorded of a rotation is not known: {error}"),
+                Err(_) => {
+                    debug!("what is recorded of a rotation is not known: no answer within {READ_LIMIT:?}");
+                }
+            }
         }
         // Before the first one nothing says that the authority in current/ was not dropped (INV-12).
         let Some(on_record) = &last else {
@@ -242,72 +251,6 @@ pub fn make(
     })
 }
 
-/// Why this replica has not carried out the phase of a rotation; `None` if it has.
-async fn hindrance(
-    found: &Found,
-    rotation: &Rotation,
-    wanted: &Result<Wanted, String>,
-    trust: Option<&Trust>,
-    store: &Store,
-) -> Option<String> {
-    let wanted = match wanted {
-        Ok(wanted) => wanted,
-        Err(why) => return Some(why.clone()),
-    };
-    // Whichever replica leads signs with both.
-    let hinders = || found.hinders(rotation.before, rotation.after);
-    if let Some(lacks) = wanted.lacks.clone().or_else(hinders) {
-        return Some(lacks);
-    }
-    if !trust.is_some_and(|trust| trust.is_in(wanted)) {
-        return Some("its control port does not show its certificate of the new authority yet".to_owned());
-    }
-    let kind = AuthorityKind::Etcd;
-    let new = found.find(kind, rotation.after.etcd)?;
-    let former = found.find(kind, rotation.before.etcd)?;
-    if rotation.phase == Phase::Trust || rotation.before.etcd == rotation.after.etcd {
-        return None;
-    }
-    let TlsFiles { ca, identity } = store.etcd.config().tls.clone();
-    let chain = read(identity.map(|(certificate, _)| certificate)).await;
-    let trusted = read(ca).await;
-    client::hindrance(chain.as_deref(), trusted.as_deref(), former, new)
-}
-
-/// Reads a file on a thread that may wait; `None` without one, and for one that cannot be read: that shows elsewhere.
-async fn read(path: Option<PathBuf>) -> Option<Vec<u8>> {
-    let path = path?;
-    let read = |path: &Path| std::fs::read(path).ok();
-    spawn_blocking(move || read(&path)).await.ok()?
-}
-
-/// Records what this replica has carried out, unless that is on record. What fails is tried again with the next look.
-async fn report(store: &Store, settings: &Settings, rotation: &Rotation, hindrance: Option<String>) {
-    let phase = match hindrance {
-        None => rotation.phase.to_proto(),
-        Some(_) => StoredPhase::Unspecified,
-    };
-    let value = ReplicaTrust {
-        after: Some(rotation.after.to_proto()),
-        phase: phase.into(),
-        hindrance: hindrance.unwrap_or_default(),
-    };
-    let value = value.encode_to_vec();
-    let key = store.keys.replica_trust(settings.replica.as_str());
-    let read = timeout(READ_LIMIT, store.etcd.get(&key)).await;
-    let Ok(Ok((stored, _))) = read else {
-        return debug!("what this replica has reported of a rotation is not known");
-    };
-    if stored.as_ref().is_some_and(|stored| stored.value == value) {
-        return;
-    }
-    let found = stored.map_or(Revision::ABSENT, |stored| stored.mod_revision);
-    let txn = Txn::new().when_unchanged(&key, found).put(&key, value);
-    if let Err(status) = commit(&store.etcd, txn).await {
-        debug!("a report about a rotation was not recorded: {}", status.message());
-    }
-}
-
 /// Whether a certificate that was made then has to be replaced: half of its life is over, or the clock was set back so far that it
 /// will soon seem to be one of the future.
 fn is_due(made: Timestamp, now: Timestamp) -> bool {
@@ -317,10 +260,13 @@ fn is_due(made: Timestamp, now: Timestamp) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use jiff::SignedDuration;
 
     use super::*;
-    use crate::identity::rotation::record::Roots;
+    use crate::etcd::Revision;
+    use crate::identity::rotation::record::{Roots, Rotation};
 
     /// Writes authorities with the next ones, and returns these.
     fn directory(home: &Path) -> Roots {

@@ -19,6 +19,8 @@ pub struct Leaf {
     pub not_after: Timestamp,
     /// The hosts that it names.
     pub hosts: Vec<Host>,
+    /// Whether it names a node, as what the leader signs for an agent does, and what a person issues does not.
+    pub names_node: bool,
 }
 
 impl Leaf {
@@ -35,6 +37,7 @@ impl Leaf {
             not_before: Timestamp::from_second(validity.not_before.timestamp()).ok()?,
             not_after: Timestamp::from_second(validity.not_after.timestamp()).ok()?,
             hosts: names.iter().filter_map(host).collect(),
+            names_node: names.iter().any(is_node),
         })
     }
 
@@ -49,6 +52,10 @@ impl Leaf {
     pub fn life(&self) -> SignedDuration {
         self.not_after.duration_since(self.issued())
     }
+}
+
+fn is_node(name: &GeneralName<'_>) -> bool {
+    matches!(name, GeneralName::URI(uri) if uri.starts_with("spiffe://"))
 }
 
 fn host(name: &GeneralName<'_>) -> Option<Host> {
@@ -84,6 +91,7 @@ mod tests {
             leaf.hosts
         );
         assert!(!leaf.hosts.contains(&Host::parse("etcd-2.example").unwrap()));
+        assert!(!leaf.names_node);
         for nothing in [
             "",
             &key,

@@ -49,16 +49,21 @@ pub struct Exporter {
     ended: oneshot::Receiver<()>,
 }
 
-/// Starts to export the spans of this replica. Connects with the first of them.
+/// Starts to export the spans of this instance of a service. Connects with the first of them.
 ///
 /// # Errors
 /// If the system has no thread left, or TLS cannot be set up.
-pub fn start(collector: &Collector, replica: &str, metrics: &Metrics) -> io::Result<(SpanLayer, Exporter)> {
+pub fn start(
+    collector: &Collector,
+    service: &str,
+    instance: &str,
+    metrics: &Metrics,
+) -> io::Result<(SpanLayer, Exporter)> {
     let (queue, queued) = Queue::new(metrics);
     let endpoint = collector.endpoint().map_err(io::Error::other)?;
     let (stop, (ending, ended)) = (CancellationToken::new(), oneshot::channel());
     let (stopped, metrics, collector) = (stop.clone(), metrics.clone(), collector.to_string());
-    let resource = resource(replica);
+    let resource = resource(service, instance);
     own_thread::spawn("traces", move || {
         let export = Export {
             client: TraceServiceClient::new(endpoint.connect_lazy()),
@@ -80,12 +85,12 @@ pub fn start(collector: &Collector, replica: &str, metrics: &Metrics) -> io::Res
 }
 
 /// What the spans come from, in the names of OpenTelemetry's conventions.
-fn resource(replica: &str) -> Resource {
+fn resource(service: &str, instance: &str) -> Resource {
     let text = |key, value: &str| attribute(key, Value::StringValue(value.to_owned()));
     Resource {
         attributes: vec![
-            text("service.name", "quorate"),
-            text("service.instance.id", replica),
+            text("service.name", service),
+            text("service.instance.id", instance),
             text("service.version", env!("CARGO_PKG_VERSION")),
         ],
     }

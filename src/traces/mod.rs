@@ -1,4 +1,4 @@
-//! Traces: the spans of a replica, exported over OTLP to a collector.
+//! Traces: the spans of a replica or an agent, exported over OTLP to a collector.
 //!
 //! - The **layer** makes a span of OTLP of each span of the program ([`crate::span`]) that ends, and puts it into a queue. It never
 //!   waits: where the queue is full, the span is dropped and counted.

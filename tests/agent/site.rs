@@ -24,7 +24,7 @@ use crate::support::directory::directory;
 use crate::support::etcd::TestEtcd;
 use crate::support::leader::store_on;
 use crate::support::metrics;
-use crate::support::quorate::{Launch, TestReplica, binary};
+use crate::support::quorate::{Launch, TestReplica, binary, etcd_flags};
 use crate::support::wait::{SOON, eventually};
 
 /// An etcd, authorities, and replicas that serve agents.
@@ -99,12 +99,25 @@ impl Site {
 
     /// Replaces the only replica by one at the same address whose wall clock is off by this much, such as `+1h`.
     pub async fn replace_off_by(&mut self, offset: &str) {
-        let ([replica], [launch]) = (&mut self.replicas[..], &self.launches[..]) else {
+        let launch = clock::off_by(offset, self.only_launch());
+        let replica = self.replaced_by(&launch).await;
+        replica.wait_ready().await;
+    }
+
+    /// Replaces the only replica by one that is launched like this, and does not wait until that is ready.
+    pub async fn replaced_by(&mut self, launch: &Launch) -> &mut TestReplica {
+        let replica = &mut self.replicas[0];
+        replica.stop().await.unwrap();
+        *replica = launch.start("c1");
+        replica
+    }
+
+    /// How the only replica was launched.
+    pub fn only_launch(&self) -> Launch {
+        let [launch] = &self.launches[..] else {
             panic!("there is one replica");
         };
-        replica.stop().await.unwrap();
-        *replica = clock::off_by(offset, launch.clone()).start("c1");
-        replica.wait_ready().await;
+        launch.clone()
     }
 
     /// The etcd, to stop and start its members.
@@ -132,9 +145,22 @@ impl Site {
             .chain([ca.as_str()])
             .collect();
         let token = self.run(&args).await.expect_done();
+        self.keep(args[2], token)
+    }
+
+    /// Makes a token by a clock that is off by this much, such as `-1d`, and returns its file.
+    pub async fn token_off_by(&self, offset: &str, args: &[&str]) -> PathBuf {
+        let (ca, flags) = (format!("--ca-dir={}", self.ca), etcd_flags(&self.etcd));
+        let flags = flags.iter().chain([&ca]).map(String::as_str);
+        let all = ["token"].iter().chain(args).copied().chain(flags);
+        let token = clock::quorate_off_by(offset, all).await.expect_done();
+        self.keep(args[1], token)
+    }
+
+    fn keep(&self, holder: &str, token: String) -> PathBuf {
         let file = self
             .home()
-            .join(format!("{}.token", args[2].replace(['-', '='], "")));
+            .join(format!("{}.token", holder.replace(['-', '='], "")));
         fs::write(&file, token).unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
         file

@@ -5,17 +5,11 @@ use std::path::Path;
 use super::{Call, FAULTS, WARNINGS, led, sound_etcd};
 use crate::support::clock;
 use crate::support::etcd::{EtcdVersion, TestEtcd};
-use crate::support::quorate::quorate_with;
 
 /// Runs a command of `quorate ca` by a clock that is off by this.
 async fn ca_at(offset: &str, args: &[&str]) {
-    let variables = clock::variables(offset);
-    let variables: Vec<(&str, &str)> = variables
-        .iter()
-        .map(|(name, value)| (*name, value.to_str().unwrap()))
-        .collect();
     let args = [&["ca"][..], args].concat();
-    quorate_with(args, None, &variables).await.expect_done();
+    clock::quorate_off_by(offset, args).await.expect_done();
 }
 
 #[tokio::test]

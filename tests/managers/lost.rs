@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::site::Managers;
+use crate::support::etcd::EtcdVersion;
 use crate::support::wait::{QUIET, SOON, eventually};
 
 async fn shows_data_lost(managers: &Managers, name: &str, expected: bool) {
@@ -18,8 +19,11 @@ async fn shows_data_lost(managers: &Managers, name: &str, expected: bool) {
 }
 
 /// Three voters, of which n3 has ended and lost the files of these names.
-async fn without_the_data_of_n3(lost: &[&str]) -> (Managers, [super::site::Manager; 2]) {
-    let managers = Managers::start().await;
+async fn without_the_data_of_n3(
+    version: EtcdVersion,
+    lost: &[&str],
+) -> (Managers, [super::site::Manager; 2]) {
+    let managers = Managers::of(version, &[], |launch| launch).await;
     let n2 = managers.worker("n2").await;
     let mut n3 = managers.worker("n3").await;
     managers.voter(&n2).await;
@@ -39,7 +43,16 @@ async fn without_the_data_of_n3(lost: &[&str]) -> (Managers, [super::site::Manag
 
 #[tokio::test]
 async fn a_wiped_data_directory_starts_nothing_and_a_replacement_brings_the_member_back() {
-    let (managers, [_n2, mut n3]) = without_the_data_of_n3(&["etcd"]).await;
+    a_wiped_member_is_replaced(EtcdVersion::Installed).await;
+}
+
+#[tokio::test]
+async fn a_wiped_member_of_the_next_etcd_is_replaced_as_well() {
+    a_wiped_member_is_replaced(EtcdVersion::Next).await;
+}
+
+async fn a_wiped_member_is_replaced(version: EtcdVersion) {
+    let (managers, [_n2, mut n3]) = without_the_data_of_n3(version, &["etcd"]).await;
     let before = managers.votes("n3").await;
     n3.logs("DataLost").await;
     shows_data_lost(&managers, "n3", true).await;
@@ -58,7 +71,8 @@ async fn a_wiped_data_directory_starts_nothing_and_a_replacement_brings_the_memb
 
 #[tokio::test]
 async fn a_disk_that_lost_the_note_as_well_starts_nothing_either() {
-    let (managers, [_n2, mut n3]) = without_the_data_of_n3(&["etcd", "etcd.json"]).await;
+    let (managers, [_n2, mut n3]) =
+        without_the_data_of_n3(EtcdVersion::Installed, &["etcd", "etcd.json"]).await;
     n3.logs("DataLost").await;
     shows_data_lost(&managers, "n3", true).await;
     tokio::time::sleep(QUIET).await;
@@ -69,7 +83,7 @@ async fn a_disk_that_lost_the_note_as_well_starts_nothing_either() {
 
 #[tokio::test]
 async fn a_lost_note_is_written_again_where_the_data_is_that_of_the_member() {
-    let (managers, [_n2, n3]) = without_the_data_of_n3(&["etcd.json"]).await;
+    let (managers, [_n2, n3]) = without_the_data_of_n3(EtcdVersion::Installed, &["etcd.json"]).await;
     let before = managers.votes("n3").await;
     n3.serves().await;
     assert_eq!(managers.votes("n3").await, before);

@@ -1,6 +1,7 @@
 //! Nodes that are promoted, whose agents keep their etcd: with real agents, real etcds and a real replica.
 
 mod crashes;
+mod expired;
 mod gap;
 mod life;
 mod lost;

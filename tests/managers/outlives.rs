@@ -3,7 +3,7 @@
 use super::site::{Manager, Managers};
 use crate::identity::authorities;
 use crate::support::directory::directory;
-use crate::support::etcd::TestEtcd;
+use crate::support::etcd::{EtcdVersion, TestEtcd};
 use crate::support::quorate::Launch;
 use crate::support::wait::QUIET;
 
@@ -24,10 +24,19 @@ async fn runs_on(n2: &mut Manager, pid: i32) {
     assert!(n2.data().exists() && n2.state.join("etcd.json").exists());
 }
 
-/// INV-12. By the records of the snapshot the node is a worker, which never had a member.
 #[tokio::test]
 async fn etcd_runs_on_where_the_cluster_was_restored_from_before_its_member_joined() {
-    let mut managers = Managers::start().await;
+    restored_from_before(EtcdVersion::Installed).await;
+}
+
+#[tokio::test]
+async fn the_next_etcd_runs_on_as_well_where_the_cluster_was_restored_from_before_its_member_joined() {
+    restored_from_before(EtcdVersion::Next).await;
+}
+
+/// INV-12. By the records of the snapshot the node is a worker, which never had a member.
+async fn restored_from_before(version: EtcdVersion) {
+    let mut managers = Managers::of(version, &[], |launch| launch).await;
     let mut n2 = managers.worker("n2").await;
     let snapshot = managers.etcd.snapshot();
     managers.voter(&n2).await;

@@ -5,10 +5,11 @@ use std::fs;
 use quorate::proto::Role;
 
 use super::site::{Manager, Managers, has_log};
+use crate::support::etcd::EtcdVersion;
 use crate::support::wait::{QUIET, SOON, eventually};
 
 /// An add that was taken back may still be made for so long: half a minute by default.
-const DOUBT: [&str; 1] = ["--add-doubt-ms=2000"];
+const DOUBT: &str = "--add-doubt-ms=2000";
 
 /// How far a node is.
 #[derive(Clone, Copy, Debug)]
@@ -69,10 +70,19 @@ async fn is_a_worker(managers: &Managers, n2: &mut Manager) {
     n2.ready().await;
 }
 
-/// INV-5, INV-12.
 #[tokio::test]
 async fn a_promotion_that_is_taken_back_at_any_stage_leaves_a_worker_without_a_member() {
-    let managers = Managers::start_with(&[], &DOUBT).await;
+    promoted_and_taken_back(EtcdVersion::Installed).await;
+}
+
+#[tokio::test]
+async fn a_promotion_that_is_taken_back_at_any_stage_leaves_no_member_of_the_next_etcd_either() {
+    promoted_and_taken_back(EtcdVersion::Next).await;
+}
+
+/// INV-5, INV-12.
+async fn promoted_and_taken_back(version: EtcdVersion) {
+    let managers = Managers::of(version, &[], |launch| launch.flag(DOUBT)).await;
     let mut n2 = managers.worker("n2").await;
     for stage in [
         Stage::Desired,
@@ -90,10 +100,19 @@ async fn a_promotion_that_is_taken_back_at_any_stage_leaves_a_worker_without_a_m
     managers.voter(&n2).await;
 }
 
-/// INV-5.
 #[tokio::test]
 async fn a_demotion_that_is_taken_back_at_any_moment_leaves_one_voter_of_the_node() {
-    let managers = Managers::start().await;
+    demoted_and_taken_back(EtcdVersion::Installed).await;
+}
+
+#[tokio::test]
+async fn a_demotion_that_is_taken_back_at_any_moment_leaves_one_voter_of_the_next_etcd() {
+    demoted_and_taken_back(EtcdVersion::Next).await;
+}
+
+/// INV-5.
+async fn demoted_and_taken_back(version: EtcdVersion) {
+    let managers = Managers::of(version, &[], |launch| launch).await;
     let mut n2 = managers.worker("n2").await;
     let mut before = managers.voter(&n2).await;
     let of_etcd = async || managers.members().await.members;

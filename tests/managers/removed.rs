@@ -1,11 +1,21 @@
 //! A node that is removed: its agent ends with code 4, and its data stays.
 
 use super::site::{Managers, has_log};
+use crate::support::etcd::EtcdVersion;
 
-/// INV-12. Its member votes until the leader has taken it out: of two voters, the other alone is no quorum.
 #[tokio::test]
 async fn a_removed_manager_stops_etcd_after_its_eviction_and_its_data_stays() {
-    let managers = Managers::start().await;
+    removed_while_it_votes(EtcdVersion::Installed).await;
+}
+
+#[tokio::test]
+async fn a_removed_manager_stops_the_next_etcd_after_its_eviction_as_well() {
+    removed_while_it_votes(EtcdVersion::Next).await;
+}
+
+/// INV-12. Its member votes until the leader has taken it out: of two voters, the other alone is no quorum.
+async fn removed_while_it_votes(version: EtcdVersion) {
+    let managers = Managers::of(version, &[], |launch| launch).await;
     let mut n2 = managers.worker("n2").await;
     managers.voter(&n2).await;
     // So that the agent learns of the removal first.

@@ -9,9 +9,9 @@ use crate::support::proxy::{Network, Proxy};
 use crate::support::wait::{SOON, eventually, same};
 
 /// A node becomes a voter and a worker again, once, although the first reply at this point is lost.
-async fn survives(point: &str) {
+async fn survives(version: EtcdVersion, point: &str) {
     let crash = format!("--crash-at={point}");
-    let mut managers = Managers::with_tls(EtcdVersion::Installed, &[&crash]).await;
+    let mut managers = Managers::with_tls(version, &[&crash]).await;
     let n2 = managers.worker("n2").await;
     let uid = managers.uid("n2").await;
     let id = managers.voter(&n2).await;
@@ -32,17 +32,27 @@ async fn survives(point: &str) {
     managers.replicas[0].wait_for_log(&line).await;
 }
 
+const TO_AN_AGENT: [&str; 2] = ["control.join-member-reply", "control.etcd-certificate-reply"];
+const OF_ETCD: [&str; 3] = ["roles.lose-add", "roles.lose-promotion", "roles.lose-removal"];
+
 #[tokio::test]
 async fn a_lost_reply_to_an_agent_leads_to_no_second_member_and_no_second_certificate() {
-    for point in ["control.join-member-reply", "control.etcd-certificate-reply"] {
-        survives(point).await;
+    for point in TO_AN_AGENT {
+        survives(EtcdVersion::Installed, point).await;
     }
 }
 
 #[tokio::test]
 async fn a_lost_reply_of_etcd_leads_to_no_second_member_of_an_agent_either() {
-    for point in ["roles.lose-add", "roles.lose-promotion", "roles.lose-removal"] {
-        survives(point).await;
+    for point in OF_ETCD {
+        survives(EtcdVersion::Installed, point).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lost_reply_leads_to_no_second_member_and_no_second_certificate_of_the_next_etcd() {
+    for point in TO_AN_AGENT.into_iter().chain(OF_ETCD) {
+        survives(EtcdVersion::Next, point).await;
     }
 }
 

@@ -21,6 +21,13 @@ use crate::support::writer::Writer;
 /// The most that a writer may wait: an election, on a machine that is busy with other tests.
 const LONGEST_GAP: Duration = Duration::from_secs(20);
 
+/// Steps at which an agent dies that starts its etcd again.
+pub(super) const RESTARTED: [&str; 3] = [
+    "manager.restart-trusts",
+    "manager.restart-stopped",
+    "manager.restart-noted",
+];
+
 /// What a person keeps by hand: the first member, and the client certificate of the replica.
 struct ByHand {
     member: PathBuf,
@@ -216,11 +223,7 @@ async fn a_node_whose_agent_is_gone_holds_a_rotation_up_by_name_and_ends_it_once
 
 #[tokio::test]
 async fn an_agent_that_is_killed_while_it_starts_etcd_again_ends_with_one_that_trusts_the_new_authority() {
-    for point in [
-        "manager.restart-trusts",
-        "manager.restart-stopped",
-        "manager.restart-noted",
-    ] {
+    for point in RESTARTED {
         let mut managers = Managers::with_tls(EtcdVersion::Installed, &[]).await;
         let mut n2 = managers.worker_with("n2", &[]).await;
         managers.voter(&n2).await;

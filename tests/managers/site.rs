@@ -9,11 +9,13 @@ use quorate::etcd::members::{ListedMember, MemberList};
 use quorate::proto::Role;
 use quorate_dev::ports;
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
 
 use crate::agent::site::{Site, TestAgent};
 use crate::identity::authorities;
 use crate::support::base::Base;
 use crate::support::client::raft_leader;
+use crate::support::clock;
 use crate::support::directory::directory;
 use crate::support::etcd::{EtcdVersion, TestEtcd};
 use crate::support::quorate::{Finished, Launch, quorate};
@@ -64,7 +66,7 @@ impl Managers {
         let home = directory();
         let ca = authorities(&home).await;
         let site = Site::on(Base::on(etcd).await, home, ca, 1, change).await;
-        Self::on(site, version, false).await
+        Self::on(site, version, false, async |site| site.token().await).await
     }
 
     /// With TLS everywhere, on this release of etcd, with further flags of the replica.
@@ -73,10 +75,33 @@ impl Managers {
         let ca = authorities(&home).await;
         let etcd = TestEtcd::of_authority(version, &ca).await;
         let site = Site::on(Base::on(etcd).await, home, ca, 1, flagged(flags)).await;
-        Self::on(site, version, true).await
+        Self::on(site, version, true, async |site| site.token().await).await
     }
 
-    async fn on(site: Site, version: EtcdVersion, has_tls: bool) -> Self {
+    /// With TLS everywhere by the authorities of this directory, where everything is as long ago as a clock says that is off by this
+    /// much, such as `-1d`. Etcd goes by the right one.
+    pub async fn off_by(
+        offset: &str,
+        version: EtcdVersion,
+        (home, ca): (TempDir, String),
+        flags: &[&str],
+    ) -> Self {
+        let etcd = TestEtcd::of_authority_off_by(version, &ca, offset).await;
+        let off = |launch| flagged(flags)(clock::off_by(offset, launch));
+        let site = Site::on(Base::on(etcd).await, home, ca, 1, off).await;
+        let token = async |site: &Site| {
+            let args = ["create", "--role=worker"];
+            site.token_off_by(offset, &args).await
+        };
+        Self::on(site, version, true, token).await
+    }
+
+    async fn on(
+        site: Site,
+        version: EtcdVersion,
+        has_tls: bool,
+        token: impl AsyncFnOnce(&Site) -> PathBuf,
+    ) -> Self {
         // Adoption goes by name, which a member publishes after it serves.
         eventually(SOON, "the first member is adopted", async || {
             let adopted = site.run(&["adopt", "etcd-1"]).await;
@@ -86,7 +111,7 @@ impl Managers {
             }
         })
         .await;
-        let token = site.token().await;
+        let token = token(&site).await;
         Self {
             site,
             version,
@@ -113,6 +138,21 @@ impl Managers {
 
     /// The same at these servers.
     pub async fn worker_at(&self, servers: &[String], name: &str, flags: &[&str]) -> Manager {
+        let launch = |urls: &[String]| self.agent_of(servers, name, urls, flags);
+        self.worker_launched(name, launch).await
+    }
+
+    /// The same with an agent whose clock is off by this much.
+    pub async fn worker_off_by(&self, offset: &str, name: &str) -> Manager {
+        let launch = |urls: &[String]| {
+            let mut flags: Vec<&str> = urls.iter().map(String::as_str).collect();
+            flags.push("--etcd-ends-with-agent");
+            self.agent_in(clock::variables(offset), name, &self.token, &flags)
+        };
+        self.worker_launched(name, launch).await
+    }
+
+    async fn worker_launched(&self, name: &str, launch: impl FnOnce(&[String]) -> TestAgent) -> Manager {
         let scheme = if self.has_tls { "https" } else { "http" };
         let port = || ports::free_port().unwrap();
         let (peer, client, metrics) = (port(), port(), port());
@@ -124,7 +164,7 @@ impl Managers {
             "--etcd-look-ms=200".to_owned(),
         ];
         let mut manager = Manager {
-            agent: self.agent_of(servers, name, &urls, flags),
+            agent: launch(&urls),
             name: name.to_owned(),
             flags: urls,
             peer,
@@ -308,6 +348,20 @@ impl Manager {
             match page.status == 200 && healthy > 0.0 {
                 true => Ok(()),
                 false => Err(page.body),
+            }
+        })
+        .await;
+    }
+
+    /// Waits until its member is noted as one that has started: the next agent notes nothing of it by itself.
+    pub async fn noted_as_started(&self) {
+        let file = self.agent.state.join("etcd.json");
+        let what = format!("the start of {} is noted", self.name);
+        eventually(SOON, &what, async || {
+            let noted = fs::read_to_string(&file).map_err(|error| error.to_string())?;
+            match noted.contains(r#""stage": "started""#) {
+                true => Ok(()),
+                false => Err(noted),
             }
         })
         .await;

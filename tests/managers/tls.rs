@@ -65,7 +65,16 @@ pub(super) async fn asked(port: u16, ca: &Path, shown: Identity<'_>) -> Result<V
 
 #[tokio::test]
 async fn members_that_stay_pass_at_the_peer_port_and_no_other_certificate_does() {
-    let managers = Managers::with_tls(EtcdVersion::Installed, &[]).await;
+    members_that_stay_pass_alone(EtcdVersion::Installed).await;
+}
+
+#[tokio::test]
+async fn no_other_certificate_passes_at_the_peer_port_of_the_next_etcd_either() {
+    members_that_stay_pass_alone(EtcdVersion::Next).await;
+}
+
+async fn members_that_stay_pass_alone(version: EtcdVersion) {
+    let managers = Managers::with_tls(version, &[]).await;
     let n2 = managers.worker("n2").await;
     let n3 = managers.worker("n3").await;
     let worker = managers.worker("n4").await;
@@ -118,7 +127,16 @@ async fn members_that_stay_pass_at_the_peer_port_and_no_other_certificate_does()
 
 #[tokio::test]
 async fn a_certificate_is_replaced_while_etcd_runs_on() {
-    let managers = Managers::with_tls(EtcdVersion::Installed, &[]).await;
+    replaced_while_etcd_runs_on(EtcdVersion::Installed).await;
+}
+
+#[tokio::test]
+async fn a_certificate_is_replaced_while_the_next_etcd_runs_on() {
+    replaced_while_etcd_runs_on(EtcdVersion::Next).await;
+}
+
+async fn replaced_while_etcd_runs_on(version: EtcdVersion) {
+    let managers = Managers::with_tls(version, &[]).await;
     let n2 = managers.worker("n2").await;
     managers.voter(&n2).await;
     let (pid, [member, ca]) = (n2.etcd().unwrap(), n2.tls());

@@ -1,16 +1,14 @@
 //! Without a quorum: what still answers, and the way back, step by step as `quorate recover plan` prints it.
 
-use std::path::Path;
-
 use quorate::etcd::{KeyRange, Txn};
 use quorate::proto::Role;
-use tokio::process::Command;
 
 use super::Site;
 use super::tour::{led, voters};
 use crate::support::client::{commit, connect_to};
 use crate::support::etcd::EtcdVersion;
-use crate::support::quorate::{Finished, binary as quorate_program, quorate};
+use crate::support::quorate::{Finished, quorate};
+use crate::support::shell::typed;
 use crate::support::wait::{SOON, eventually, same};
 
 /// Runs a command on this member alone.
@@ -40,28 +38,7 @@ fn commands(plan: &str) -> Vec<String> {
 
 /// Runs a printed command as it stands, in the directory of the cluster; what it printed.
 async fn run_literally(site: &Site, line: &str) -> String {
-    let programs = [quorate_program(), site.etcd.version.program("etcdctl")];
-    let folders = programs
-        .iter()
-        .filter_map(|program| program.parent().map(Path::to_owned));
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let path = std::env::join_paths(folders.chain(std::env::split_paths(&path))).unwrap();
-    let mut shell = Command::new("sh");
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("QUORATE_") {
-            shell.env_remove(name);
-        }
-    }
-    shell
-        .args(["-c", line])
-        .env("PATH", path)
-        .current_dir(site.etcd.directory());
-    let ended = tokio::time::timeout(2 * SOON, shell.kill_on_drop(true).output()).await;
-    let ended = ended
-        .unwrap_or_else(|_| panic!("{line}: it does not end"))
-        .unwrap();
-    assert!(ended.status.success(), "{line}: {ended:?}");
-    String::from_utf8(ended.stdout).unwrap()
+    typed(&site.etcd, site.etcd.directory(), line).await
 }
 
 async fn brought_back_by_what_is_printed(version: EtcdVersion) {

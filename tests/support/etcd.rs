@@ -9,10 +9,11 @@ use quorate_dev::etcd::{Etcd, Member, Options, PeerTls, Tls, next_release};
 use quorate_dev::pki::{Authority, CertificateFiles};
 use tempfile::TempDir;
 
+use super::clock;
 use super::directory::directory;
 use super::failures;
 use super::proxy::Proxy;
-use super::quorate::quorate;
+use super::quorate::{Finished, quorate};
 use super::wait::{SOON, eventually};
 
 /// The releases of etcd that a test can run on.
@@ -133,12 +134,22 @@ impl TestEtcd {
     /// One member of this release that demands TLS of its peers and its clients, with certificates of the etcd authority in a
     /// `--ca-dir`.
     pub async fn of_authority(version: EtcdVersion, ca: &str) -> Self {
+        Self::with_issued(version, ca, async |args| quorate(args).await).await
+    }
+
+    /// The same, with certificates that were issued by a clock that is off by this much, such as `-1d`.
+    pub async fn of_authority_off_by(version: EtcdVersion, ca: &str, offset: &str) -> Self {
+        let issue = async |args: &[&str]| clock::quorate_off_by(offset, args).await;
+        Self::with_issued(version, ca, issue).await
+    }
+
+    async fn with_issued(version: EtcdVersion, ca: &str, run: impl AsyncFn(&[&str]) -> Finished) -> Self {
         let directory = directory();
         let issue = async |holder: &[&str], name: &str| {
             let output = directory.path().join(name);
             let (ca, output) = (format!("--ca-dir={ca}"), output.display().to_string());
             let args = [&["ca", "issue"][..], holder, &[&ca, "-o", &output]].concat();
-            quorate(args).await.expect_done();
+            run(&args).await.expect_done();
         };
         issue(&["etcd-member", "--host=127.0.0.1"], "member").await;
         issue(&["etcd-client"], "client").await;

@@ -17,6 +17,7 @@ pub mod metrics;
 pub mod proxy;
 pub mod quorate;
 pub mod seeded_rng;
+pub mod shell;
 pub mod traced;
 pub mod wait;
 pub mod writer;

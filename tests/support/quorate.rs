@@ -122,7 +122,7 @@ pub async fn quorate_on(etcd: &TestEtcd, args: &[&str], stdin: &str) -> Finished
 }
 
 /// The flags by which commands and replicas reach this etcd.
-fn etcd_flags(etcd: &TestEtcd) -> Vec<String> {
+pub fn etcd_flags(etcd: &TestEtcd) -> Vec<String> {
     let mut flags = vec![format!("--etcd-endpoints={}", etcd.endpoints_flag())];
     if let Some(ClientTls { ca, client, .. }) = &etcd.tls {
         flags.push(format!("--etcd-cacert={}", ca.display()));

@@ -31,6 +31,8 @@ pub struct Held {
     /// The certificates that were received one after the other and lack a host of the URLs of etcd, this one included; at least one where
     /// it does, and zero where it names every host.
     pub lacking: u32,
+    /// A person has put it in place. It is on no record, so that nothing would revoke it.
+    pub is_by_hand: bool,
 }
 
 impl Held {
@@ -42,6 +44,7 @@ impl Held {
             since,
             renewed_at: life.mul_f64(earliest + (latest - earliest) * random.clamp(0.0, 1.0)),
             lacking,
+            is_by_hand: false,
         }
     }
 
@@ -69,6 +72,8 @@ impl Held {
             Some(Renewal::Unanswered)
         } else if rotates && settled(SETTLES) {
             Some(Renewal::Rotate)
+        } else if self.is_by_hand && settled(HOSTS_SETTLE) {
+            Some(Renewal::ByHand)
         } else if self.lacking > 0 && settled(self.hosts_settle()) {
             Some(Renewal::Hosts)
         } else {
@@ -101,12 +106,17 @@ mod tests {
     }
 
     #[test]
-    fn an_operators_wish_a_lost_answer_and_a_missing_host_count_before_that() {
+    fn an_operators_wish_a_lost_answer_a_hand_and_a_missing_host_count_before_that() {
         let begun = now();
         let stored = Held::new(LIFE, Since::Issued(begun.wall), 0, 0.5);
         assert_eq!(stored.renewal(false, false, begun), None);
         assert_eq!(stored.renewal(false, true, begun), Some(Renewal::Rotate));
         assert_eq!(stored.renewal(true, false, begun), Some(Renewal::Unanswered));
+        let by_hand = Held {
+            is_by_hand: true,
+            ..stored
+        };
+        assert_eq!(by_hand.renewal(false, false, begun), Some(Renewal::ByHand));
         let lacking = Held { lacking: 1, ..stored };
         assert_eq!(lacking.renewal(false, false, begun), Some(Renewal::Hosts));
     }

@@ -128,6 +128,19 @@ enum Failure {
     Overtaken,
 }
 
+impl Failure {
+    /// The word for traces.
+    fn outcome<T>(done: &Result<T, Self>) -> &'static str {
+        match done {
+            Ok(_) => "OK",
+            Err(Self::Call(_)) => "CallFailed",
+            Err(Self::State(_) | Self::Files(_)) => "FilesFailed",
+            Err(Self::Etcd(_)) => "EtcdFailed",
+            Err(Self::Overtaken) => "Overtaken",
+        }
+    }
+}
+
 impl Keeper {
     /// Goes on from what an earlier process has left.
     pub fn new(settings: Settings, wiring: Wiring, left: Left) -> Self {
@@ -318,7 +331,10 @@ impl Keeper {
             true => 0,
             false => self.lacking.max(1),
         };
-        Held::new(life, since, lacking, retry::random())
+        Held {
+            is_by_hand: !leaf.names_node,
+            ..Held::new(life, since, lacking, retry::random())
+        }
     }
 
     /// The hosts of the URLs of etcd that a certificate does not name.

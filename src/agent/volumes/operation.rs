@@ -17,6 +17,7 @@ use crate::csi::{
 };
 use crate::proto::NodePublication;
 use crate::retry::Policy;
+use crate::span;
 use crate::volumes::operation::{QUICK, SLOW};
 use crate::volumes::request::{capability, reads_only};
 
@@ -133,6 +134,11 @@ impl Failure {
         };
         Self::new("NotConfirmed", error.to_string(), retry)
     }
+
+    /// The word for traces.
+    fn outcome<T>(done: &Result<T, Self>) -> &'static str {
+        done.as_ref().map_or_else(|failure| failure.reason, |_| "OK")
+    }
 }
 
 /// The volume of a publication, as a plugin with these capabilities gets it.
@@ -178,7 +184,9 @@ pub(super) fn secrets(publication: &NodePublication, step: Step) -> Result<Secre
 
 impl<C: Confirm> Operation<C> {
     pub async fn run(self) -> Ended {
-        let result = self.carry_out().await;
+        let Named { volume, .. } = &self.publication;
+        let span = span::step("volumes", self.step, format_args!("volume/{volume}"));
+        let result = span::within(span, self.carry_out(), Failure::outcome).await;
         Ended {
             session: self.plugin.as_ref().map(|plugin| plugin.ready.session),
             publication: self.publication,

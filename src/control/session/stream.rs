@@ -1,28 +1,27 @@
 //! One session: heartbeats come up, views go down.
 
-use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use futures::stream::{self, Stream, StreamExt as _};
 use tokio::time::{Instant, sleep, timeout};
 use tonic::Status;
 use tracing::{debug, warn};
 
 use super::ending::Ending;
-use super::judgement::{Facts, OLDEST, Verdict};
-use super::place::Place;
+use super::judgement::{Facts, OLDEST};
 use super::secrets::Lacks;
 use super::{Sessions, alive, secrets};
 use crate::clock;
 use crate::control::caller::Caller;
 use crate::control::proof::Proof;
 use crate::control::refusal;
-use crate::etcd::{Class, Error, LeaseId};
 use crate::proto::{Role, SessionRequest, SessionResponse};
 use crate::retry::{sleep_until, spread};
 use crate::secrets::few;
+use open::{Open, Sent, ended};
+
+mod open;
 
 /// How long the first heartbeat may take.
 const FIRST: Duration = Duration::from_secs(10);
@@ -39,12 +38,6 @@ const SECRETS_ANOTHER: Duration = Duration::from_secs(20);
 
 /// Heartbeats in a lease, of which one alone has to arrive.
 const HEARTBEATS: u32 = 3;
-
-/// A session that is older ends, up to a quarter earlier, so that the agents spread over the replicas again after a rollout.
-const OLDEST_SESSION: Duration = Duration::from_secs(3600);
-
-/// A heartbeat that comes before this part of a lease has passed since the last renewal renews nothing.
-const LEAST_PART: u32 = 10;
 
 /// Serves the session of an authenticated caller. The caller polls the stream, so what was not sent yet is never built.
 pub fn serve<S>(
@@ -79,62 +72,6 @@ struct Session<S> {
     /// `None` before the first heartbeat.
     open: Option<Open>,
     has_ended: bool,
-}
-
-/// A session that is on record.
-struct Open {
-    facts: Facts,
-    place: Place,
-    lease: LeaseId,
-    ttl: Duration,
-    since: Instant,
-    until: Instant,
-    heard: Instant,
-    /// When the last renewal of the lease began, and that renewal.
-    renewed: Instant,
-    renewing: Option<BoxFuture<'static, Result<(), Error>>>,
-    sent: Option<Sent>,
-    /// When secrets are read again.
-    secrets_at: Option<Instant>,
-}
-
-impl Open {
-    fn now(facts: Facts, place: Place, lease: LeaseId, ttl: Duration) -> Self {
-        let now = Instant::now();
-        Self {
-            facts,
-            place,
-            lease,
-            ttl,
-            since: now,
-            until: now + OLDEST_SESSION - spread(OLDEST_SESSION / 4),
-            heard: now,
-            renewed: now,
-            renewing: None,
-            sent: None,
-            secrets_at: None,
-        }
-    }
-}
-
-/// The last view that was sent.
-struct Sent {
-    /// Its digest, without secrets.
-    view: u64,
-    /// Which publications lacked a secret in it.
-    lacks: Vec<usize>,
-    /// Why secrets could not be read for it.
-    unread: Vec<String>,
-    /// The digest of the secrets.
-    secrets: u64,
-}
-
-impl Sent {
-    /// Whether it is as good as the same view with these secrets. A secret that cannot be read any more is not taken from the node.
-    fn serves(&self, secrets: u64, lacks: &[usize]) -> bool {
-        let is_same = self.secrets == secrets && self.lacks == lacks;
-        is_same || self.lacks.len() < lacks.len()
-    }
 }
 
 impl<S> Session<S>
@@ -351,54 +288,6 @@ where
             }
         }
         Some(status)
-    }
-}
-
-impl Open {
-    /// Judges a heartbeat, and renews the lease with it.
-    fn on_heartbeat(&mut self, sessions: &Sessions) -> Result<(), Ending> {
-        if let Some(verdict) = sessions.judge(&self.facts) {
-            return Err(verdict.into());
-        }
-        if sessions.is_stale() {
-            return Err(Ending::Stale);
-        }
-        let now = Instant::now();
-        self.heard = now;
-        sessions.store.etcd.metrics().session_heartbeats.inc();
-        if now - self.since > Sessions::calm_after(sessions.lease) {
-            sessions.calm(&self.facts);
-        }
-        let is_early = now - self.renewed < self.ttl / LEAST_PART;
-        if self.renewing.is_none() && !is_early {
-            let (etcd, lease) = (sessions.store.etcd.clone(), self.lease);
-            self.renewed = now;
-            self.renewing = Some(Box::pin(async move { etcd.renew_lease(lease).await }));
-        }
-        Ok(())
-    }
-
-    fn on_renewed(&self, renewed: Result<(), Error>) -> Result<(), Ending> {
-        match renewed {
-            Err(error) if error.class == Class::LeaseNotFound => Err(Verdict::Lapsed.into()),
-            // The next heartbeat tries again.
-            Err(error) => {
-                debug!(
-                    "node {}: the lease of its session is not renewed: {error}",
-                    self.facts.name
-                );
-                Ok(())
-            }
-            Ok(()) => Ok(()),
-        }
-    }
-}
-
-/// Resolves once the renewal that is under way has ended.
-async fn ended(renewing: &mut Option<BoxFuture<'static, Result<(), Error>>>) -> Result<(), Error> {
-    match renewing {
-        Some(renewing) => renewing.await,
-        None => pending().await,
     }
 }
 

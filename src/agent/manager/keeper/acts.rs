@@ -11,12 +11,14 @@ use crate::agent::manager::plan::{Noted, Stage, Step, Task};
 use crate::agent::manager::record::Record;
 use crate::clock;
 use crate::failpoint;
+use crate::span;
 
 impl Keeper {
     /// Takes a step that needs no replica.
     pub(super) async fn take(&mut self, step: Step) {
         let Some(task) = step.task() else { return };
-        match self.act(step).await {
+        let span = span::step("etcd", step.word(), "etcd");
+        match span::within(span, self.act(step), Failure::outcome).await {
             // An etcd that has started may end at once.
             Ok(()) if task == Task::Start => _ = self.faults.remove(&task),
             Ok(()) => self.succeed(task),

@@ -20,6 +20,8 @@ pub enum Renewal {
     Unanswered,
     /// Another one is wanted.
     Rotate,
+    /// A person has put the present one in place.
+    ByHand,
     /// It does not name every host of the member's URLs.
     Hosts,
 }
@@ -133,6 +135,22 @@ impl Step {
             Self::Rest(_) => return None,
         })
     }
+
+    /// What it does, in the imperative, for traces.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Join => "join",
+            Self::Certify(_) => "request a certificate",
+            Self::WriteList => "write the revocation list",
+            Self::Note(_) => "note the member",
+            Self::Start => "start etcd",
+            Self::Stop(_) => "stop etcd",
+            Self::Restart(_) => "have etcd start again",
+            Self::SetAside(_) => "set the data aside",
+            Self::Forget(_) => "forget the member",
+            Self::Rest(_) => "rest",
+        }
+    }
 }
 
 impl fmt::Display for Found {
@@ -153,6 +171,7 @@ impl fmt::Display for Renewal {
             Self::Age { left } => write!(f, "it ends in {} s", left.as_secs()),
             Self::Unanswered => f.write_str("an earlier request was not answered"),
             Self::Rotate => f.write_str("another one is wanted"),
+            Self::ByHand => f.write_str("it was put in place by hand"),
             Self::Hosts => f.write_str("it does not name every host of the URLs of etcd"),
         }
     }

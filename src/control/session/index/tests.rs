@@ -1,9 +1,12 @@
+use prost::Message as _;
+
 use super::*;
-use crate::etcd::Event;
+use crate::etcd::{Event, KeyValue, MemberId};
 use crate::proto::volume_spec::Driver;
 use crate::proto::{
-    AccessMode, Condition, Join, Member, Metadata, Node, NodeSpec, NodeStatus, Publication, PublicationSpec,
-    PublicationStatus, RevocationList, Volume, VolumeSpec, VolumeStatus, access_mode, publication_status,
+    AccessMode, Condition, Join, Member, Metadata, Node, NodeCertificate, NodeSession, NodeSpec, NodeStatus,
+    Publication, PublicationSpec, PublicationStatus, RemovedNode, RevocationList, Volume, VolumeSpec,
+    VolumeStatus, access_mode, publication_status,
 };
 use crate::store::keys::Joiner;
 

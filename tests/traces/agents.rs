@@ -1,0 +1,42 @@
+//! What an agent exports.
+
+use crate::managers::site::Managers;
+use crate::support::collector::{Collector, text};
+use crate::support::wait::{SOON, eventually};
+
+#[tokio::test]
+async fn an_agent_exports_the_steps_that_it_takes_with_its_etcd() {
+    let managers = Managers::start().await;
+    let collector = Collector::start().await;
+    let flags = ["--etcd-ends-with-agent", &collector.flag()];
+    let mut n2 = managers.worker_with("n2", &flags).await;
+    managers.voter(&n2).await;
+    // One that was refused, such as for a port that was taken, is tried again.
+    collector
+        .finds("the start of its etcd", |spans| {
+            let mut steps = spans.named("step etcd");
+            steps.find(|step| {
+                let of = |key| text(&step.attributes, key);
+                (of("quorate.does"), of("quorate.code")) == ("start etcd", "OK")
+            })?;
+            Some(())
+        })
+        .await;
+    let resource = collector.resource();
+    assert_eq!(text(&resource, "service.name"), "quorate-agent");
+    assert_eq!(text(&resource, "service.instance.id"), "n2");
+    managers.demote("n2").await;
+    n2.rests().await;
+    let stopped = |wanted: &str| {
+        let spans = collector.spans();
+        let mut steps = spans.named("step etcd");
+        steps.any(|step| text(&step.attributes, "quorate.does") == wanted)
+    };
+    eventually(SOON, "its stop", async || match stopped("stop etcd") {
+        true => Ok(()),
+        false => Err("it is not exported"),
+    })
+    .await;
+    n2.stop().await.unwrap();
+    assert!(stopped("note the member") && stopped("set the data aside"));
+}
