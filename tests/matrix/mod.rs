@@ -3,3 +3,4 @@
 
 mod chain;
 mod known_faults;
+mod one_role;
