@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test quiet bench models prepare build
+.PHONY: help run test matrix quiet bench models prepare build
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -16,12 +16,16 @@ run: build ## Run etcd, a kube-apiserver and the controller on this machine (ARG
 test: build ## Check format and lints, run all tests (ARGS="--lib gate" selects some)
 	@exec .ci/test $(ARGS)
 
+matrix: prepare ## Run what needs etcd on each release of etcd with each kind of credentials (ARGS="newest tls roles" chooses some)
+	@exec .ci/matrix $(ARGS)
+
 quiet: build ## An hour of ordinary work with failovers and an upgrade under the shipped alerts, none of which may fire (MINUTES=60)
 	@exec env QUORATE_QUIET_MINUTES=$(or $(MINUTES),60) \
 		cargo test --locked --package quorate-tests --test integration -- --nocapture monitoring::quiet::
 
-bench: prepare ## Run the benchmarks of BENCHMARKS.md (ARGS=failover runs those of that name)
-	@exec cargo bench --locked -- $(ARGS)
+bench: prepare ## Run the benchmarks of BENCHMARKS.md (ARGS=failover runs those of that name; ETCD=next or newest on that etcd)
+	@folder=$(if $(ETCD),"$$(.ci/etcd $(ETCD))") || exit 1; \
+	PATH="$${folder:+$$folder:}$$PATH" exec cargo bench --locked -- $(ARGS)
 
 models: prepare ## Explore the models of the gate and of membership in sizes that take minutes (ARGS=gate::model explores one)
 	@MODELS=large exec cargo test --locked --release --package quorate --lib -- \

@@ -23,6 +23,7 @@ mod layers;
 mod library;
 mod log_levels;
 mod managers;
+mod matrix;
 mod members;
 mod monitoring;
 mod objects;

@@ -56,7 +56,7 @@ pub fn find() -> Result<PathBuf, Error> {
     })
 }
 
-/// The folder with the etcd, etcdctl and etcdutl of Debian's next release, if `.ci/etcd-next` has left it in the user's cache.
+/// The folder with the etcd, etcdctl and etcdutl of Debian's next release, if `.ci/etcd next` has left it in the user's cache.
 pub fn next_release() -> Option<PathBuf> {
     let folder = cache::folder()?.join("etcd-next");
     let all = ["etcd", "etcdctl", "etcdutl"].map(|name| is_executable(&folder.join(name)));

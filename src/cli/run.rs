@@ -25,6 +25,8 @@ use crate::metrics::Metrics;
 use crate::replica::{self, MakeEvents, ReplicaStatus, Settings};
 use crate::resources::{self, Bundle, TermReconciler};
 use crate::retry::Delays;
+use crate::roles::facts::Facts;
+use crate::roles::faulty_releases::faulty_releases;
 use crate::secrets::Reader;
 use crate::serve::{self, LeaderReport, Probes, Report};
 use crate::store::{Name, Store};
@@ -91,9 +93,11 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             etcd = connect(config, &metrics, args.start_limit()) => etcd?,
         };
         let lost = etcd.clone();
+        let store = Store { etcd, keys };
+        let warning = warn_of_known_faults(store.clone());
         let wiring = Wiring {
             settings: args.settings(node, versions, Reader::new(keyring, kubernetes.clone()), page),
-            store: Store { etcd, keys },
+            store,
             kubernetes,
             bundle,
             control,
@@ -108,6 +112,7 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
                 let _ = running.await;
                 Err(lost.into())
             }
+            never = warning => never,
             // Not before the replica ends, which publishes the levels.
             () = log.follow(status.log_levels.subscribe()) => Ok(()),
         }
@@ -233,6 +238,22 @@ async fn connect(config: Config, metrics: &Metrics, limit: Option<Duration>) -> 
             Err(error) => return Err(connection::refused(&error)),
         }
     }
+}
+
+/// Warns once of each release of etcd with a known fault that a member runs now. Tries again until etcd has told the members. Never
+/// returns.
+async fn warn_of_known_faults<T>(store: Store) -> T {
+    let mut delays = Delays::etcd();
+    let facts = loop {
+        match Facts::to_show(&store).await {
+            Ok(facts) => break facts,
+            Err(_) => delays.wait().await,
+        }
+    };
+    for release in faulty_releases(&facts.membership) {
+        warn!("a release of etcd with a known fault runs: {release}");
+    }
+    std::future::pending().await
 }
 
 /// The node id of this replica: the flag, else the name of the pod, else that of the host.

@@ -14,6 +14,8 @@ use crate::etcd::members::Alarm;
 use crate::gate::overview::Overview;
 use crate::proto::Pause;
 use crate::release::Release;
+use crate::roles::facts::Facts;
+use crate::roles::faulty_releases::{FaultyRelease, faulty_releases};
 use crate::store::Store;
 use crate::store::object::time;
 
@@ -55,12 +57,20 @@ pub async fn run(args: StatusArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     if args.watch {
         return outage::following(&store.etcd, watch(&store, &args)).await?;
     }
-    let overview = Overview::read(&store).await?;
-    print(&render(&overview, &args)).map(drop)
+    let (overview, faulty) = tokio::join!(Overview::read(&store), faulty(&store));
+    print(&render(&overview?, &faulty, &args)).map(drop)
+}
+
+/// The releases of etcd with known faults that run. None where the members cannot be read, which the overview shows otherwise.
+async fn faulty(store: &Store) -> Vec<FaultyRelease> {
+    let facts = Facts::to_show(store).await;
+    facts.map_or_else(|_| Vec::new(), |facts| faulty_releases(&facts.membership))
 }
 
 async fn watch(store: &Store, args: &StatusArgs) -> Result<(), Failure> {
     let mut changes = Changes::new(store).await?;
+    // Once: releases change seldom, and what wakes the watch does not tell of it.
+    let faulty = faulty(store).await;
     let mut shown = None;
     loop {
         match Overview::read(store).await {
@@ -70,7 +80,7 @@ async fn watch(store: &Store, args: &StatusArgs) -> Result<(), Failure> {
                 } else {
                     ""
                 };
-                if print(&format!("{again}{}", render(&overview, args)))? == Reader::Gone {
+                if print(&format!("{again}{}", render(&overview, &faulty, args)))? == Reader::Gone {
                     return Ok(());
                 }
                 shown = Some(overview);
@@ -110,16 +120,16 @@ impl Changes {
     }
 }
 
-fn render(overview: &Overview, args: &StatusArgs) -> String {
+fn render(overview: &Overview, faulty: &[FaultyRelease], args: &StatusArgs) -> String {
     match args.output {
-        StatusFormat::Text => text(overview, false),
-        StatusFormat::Wide => text(overview, true),
-        StatusFormat::Json if args.watch => format!("{}\n", document(overview)),
-        StatusFormat::Json => format!("{:#}\n", document(overview)),
+        StatusFormat::Text => text(overview, faulty, false),
+        StatusFormat::Wide => text(overview, faulty, true),
+        StatusFormat::Json if args.watch => format!("{}\n", document(overview, faulty)),
+        StatusFormat::Json => format!("{:#}\n", document(overview, faulty)),
     }
 }
 
-fn text(overview: &Overview, is_wide: bool) -> String {
+fn text(overview: &Overview, faulty: &[FaultyRelease], is_wide: bool) -> String {
     let mut lines = Description::default();
     if overview.quorum_lost {
         let text = "QuorumLost: etcd answers no linearizable read, and takes no write (quorate recover plan)";
@@ -160,6 +170,9 @@ fn text(overview: &Overview, is_wide: bool) -> String {
             "Alarm",
             format!("{} of member {}: {meaning}", alarm.kind, alarm.member),
         );
+    }
+    for release in faulty {
+        lines.field("Known fault", release.to_string());
     }
     if let Some(degraded) = &overview.degraded {
         lines.field(
@@ -281,7 +294,7 @@ fn role(position: Option<usize>, newer: Option<(Release, &str)>) -> String {
     }
 }
 
-fn document(overview: &Overview) -> Value {
+fn document(overview: &Overview, faulty: &[FaultyRelease]) -> Value {
     let status = match &overview.status {
         Some(Ok(status)) => json!({
             "state": status.state.to_string(),
@@ -312,6 +325,13 @@ fn document(overview: &Overview) -> Value {
             let alarm = |alarm: &Alarm| json!({ "alarm": alarm.kind, "member": alarm.member.to_string() });
             alarms.iter().map(alarm).collect::<Vec<_>>()
         }),
+        "knownFaults": faulty.iter().map(|release| json!({
+            "version": release.version,
+            "members": release.members,
+            "fault": release.found.fault.what,
+            "source": release.found.fault.source,
+            "remedy": release.found.remedy(),
+        })).collect::<Vec<_>>(),
         "degraded": overview.degraded,
         "rolesPaused": overview.roles_paused.as_ref().map(|pause| json!({
             "since": time::document(pause.since.as_ref()),

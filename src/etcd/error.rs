@@ -109,6 +109,17 @@ impl Error {
         }
     }
 
+    /// An error of this class, for unit tests of what follows from it.
+    #[cfg(test)]
+    pub(crate) fn of_class(class: Class) -> Self {
+        Self::new(
+            "status",
+            "PermissionDenied",
+            class,
+            "permission denied".to_owned(),
+        )
+    }
+
     /// The text of etcd or of the transport.
     pub fn message(&self) -> &str {
         &self.message

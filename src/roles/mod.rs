@@ -12,6 +12,7 @@ pub mod blocked;
 pub mod checks;
 pub mod controller;
 pub mod facts;
+pub mod faulty_releases;
 pub mod index;
 pub mod join_request;
 pub mod membership;

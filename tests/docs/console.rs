@@ -89,6 +89,8 @@ static VARIABLE: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(|| {
         (r"[^\s=]*target/debug", "PROGRAMS"),
         (r"starting \S*kube-apiserver", "starting kube-apiserver"),
         (r"(?m)^.* still starting .*\n", ""),
+        // Only some releases of etcd have one.
+        (r"(?m)^Known fault: .*\n", ""),
         // In the order of the members' ids.
         (r"ETCD_INITIAL_CLUSTER=\S+", "ETCD_INITIAL_CLUSTER=MEMBERS"),
         (r"127\.0\.0\.1:\d+", "ADDRESS"),

@@ -234,9 +234,7 @@ async fn a_session_whose_owner_hangs_is_not_renewed() {
 
 /// `etcdctl elect` with these arguments.
 fn etcdctl_elect(etcd: &TestEtcd, args: &[&str]) -> Child {
-    Command::new("etcdctl")
-        .env("ETCDCTL_API", "3")
-        .arg(format!("--endpoints={}", etcd.endpoints_flag()))
+    Command::from(etcd.etcdctl_command(&etcd.endpoints()))
         .arg("elect")
         .args(args)
         .stdin(Stdio::null())

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use quorate::etcd::{Config, Etcd, KeyRange, Revision, Txn, Watched, Watcher};
+use quorate::etcd::{Etcd, KeyRange, Revision, Txn, Watched, Watcher};
 use quorate::gate::status::State;
 use quorate::grpc_code::Code;
 use quorate::replica::{self, ReplicaStatus, Settings};
@@ -13,7 +13,9 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::gate::term::{Recorder, TIMES, bundle, status};
-use crate::support::client::{LONG_TTL, commit, connect, connect_with, put, requests_so_far, store};
+use crate::support::client::{
+    LONG_TTL, commit, connect, connect_with, ordinary_config, put, requests_so_far, store,
+};
 use crate::support::etcd::TestEtcd;
 use crate::support::proxy::{Network, Proxy};
 use crate::support::wait::{SOON, eventually, same};
@@ -58,7 +60,7 @@ async fn stand_by(store: &Store, replicas: &mut JoinSet<()>, node: &str) -> Repl
 
 /// A connection with the limits of a replica.
 async fn connect_to(endpoint: String) -> Etcd {
-    let mut config = Config::new(vec![endpoint]);
+    let mut config = ordinary_config(vec![endpoint]);
     config.sync_endpoints = false;
     connect_with(config).await
 }

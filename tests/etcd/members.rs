@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use quorate::etcd::Etcd;
 use quorate::etcd::members::{ChangeFault, Evidence, ListedMember, MemberList, latest_raft_leader};
 
-use crate::support::client::{config, connect, connect_to, connect_with};
+use crate::support::client::{config, config_of, connect, connect_to, connect_with};
 use crate::support::etcd::{PASSWORD, TestEtcd, USER};
 use crate::support::proxy::{Network, Proxy};
 use crate::support::quorate::quorate_on;
@@ -173,11 +173,7 @@ async fn members_behind_passwords_and_tls_are_asked_with_the_credentials_of_the_
     assert_eq!(denied.unwrap_err().fault, ChangeFault::Denied);
 
     let etcd = TestEtcd::with_tls().await;
-    let tls = etcd.tls.as_ref().unwrap();
-    let mut with_tls = config(etcd.endpoints());
-    with_tls.tls.ca = Some(tls.ca.clone());
-    with_tls.tls.identity = Some((tls.client.cert.clone(), tls.client.key.clone()));
-    let client = connect_with(with_tls).await;
+    let client = connect_with(config_of(&etcd)).await;
     let members = client.list_members().await.unwrap().members;
     let surveys = client.survey(&members, LIMIT).await;
     assert!(surveys[0].is_healthy(), "{surveys:?}");

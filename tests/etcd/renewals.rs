@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout, timeout_at};
 
-use super::credentials::{client_files, https, with_password, with_tls};
+use super::credentials::{with_password, with_tls};
 use super::following;
 use crate::support::client::{connect_with, put};
 use crate::support::etcd::{PASSWORD, PASSWORDS_CHECKED, TestEtcd, USER};
@@ -23,10 +23,10 @@ const SILENT: Duration = Duration::from_millis(8500);
 async fn what_waits_for_an_endpoint_that_hangs_goes_on_as_new_credentials_are_adopted() {
     let etcd = TestEtcd::with_tls().await;
     let tls = etcd.tls.as_ref().unwrap();
-    let direct = connect_with(with_tls(&etcd, client_files(tls))).await;
+    let direct = connect_with(with_tls(&etcd, tls.files())).await;
     let proxies = [0; 3].map(|_| Proxy::in_front_of(&etcd.endpoints()[0]));
-    let mut config = with_tls(&etcd, client_files(tls));
-    config.endpoints = proxies.each_ref().map(https).to_vec();
+    let mut config = with_tls(&etcd, tls.files());
+    config.endpoints = proxies.each_ref().map(Proxy::url).to_vec();
     config.sync_endpoints = false;
     // Nothing but a request without an answer has the endpoints checked, and no limit ends what waits for one.
     config.endpoint_interval = 10 * SOON;

@@ -192,7 +192,11 @@ pub struct Cluster {
 
 impl Cluster {
     pub async fn start() -> Self {
-        let etcd = TestEtcd::start().await;
+        Self::on(TestEtcd::start().await).await
+    }
+
+    /// On this etcd.
+    pub async fn on(etcd: TestEtcd) -> Self {
         let client = connect(&etcd).await;
         let store = store(&client);
         let pulse = Pulse::default();

@@ -14,7 +14,7 @@ use super::term::{Cluster, release, status};
 use crate::support::client::{commit, connect_to, store};
 use crate::support::etcd::{PASSWORD, READS_BEGUN, TestEtcd, USER};
 use crate::support::proxy::{Network, Proxy};
-use crate::support::quorate::{binary, program, quorate};
+use crate::support::quorate::{Finished, binary, program, quorate, quorate_on};
 use crate::support::wait::{SOON, eventually, same};
 
 /// Release 0.4.0, which requires a state reconciled by 0.2.0.
@@ -139,9 +139,8 @@ async fn waiting_survives_a_restart_of_etcd_a_broken_connection_and_a_compaction
 }
 
 /// Runs the command on this etcd, with these further arguments.
-async fn command(etcd: &TestEtcd, args: &[&str]) -> crate::support::quorate::Finished {
-    let endpoints = format!("--etcd-endpoints={}", etcd.endpoints_flag());
-    quorate([&["wait-ready", "--prefix=/q", &endpoints], args].concat()).await
+async fn command(etcd: &TestEtcd, args: &[&str]) -> Finished {
+    quorate_on(etcd, &[&["wait-ready", "--prefix=/q"], args].concat(), "").await
 }
 
 #[tokio::test]
@@ -221,7 +220,14 @@ async fn without_time_the_command_looks_once_and_says_what_it_saw() {
     let proxy = Proxy::in_front_of(&cluster.etcd.members[0].client_url);
     proxy.set(Network::Resets);
     let endpoint = format!("--etcd-endpoints={}", proxy.url());
-    let unseen = quorate([&["wait-ready", "--prefix=/q", &endpoint], &args[..]].concat()).await;
+    let shown = cluster.etcd.credentials().flags();
+    let shown = shown.iter().map(String::as_str);
+    let args: Vec<&str> = ["wait-ready", "--prefix=/q", &endpoint]
+        .into_iter()
+        .chain(args)
+        .chain(shown)
+        .collect();
+    let unseen = quorate(args).await;
     assert!(
         unseen.stdout.starts_with("waiting: no etcd endpoint answers"),
         "{unseen:?}"
@@ -242,6 +248,7 @@ async fn the_command_waits_for_an_etcd_that_does_not_answer_at_its_start() {
     let mut waiting = program()
         .args(["wait-ready", "--prefix=/q", "--release=0.4.0", "--timeout=50s"])
         .arg(format!("--etcd-endpoints={}", proxy.url()))
+        .args(cluster.etcd.credentials().flags())
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
@@ -260,17 +267,12 @@ async fn the_command_waits_for_an_etcd_that_does_not_answer_at_its_start() {
 #[tokio::test]
 async fn the_command_survives_a_restart_of_etcd() {
     let mut cluster = Cluster::start().await;
-    let endpoints = format!("--etcd-endpoints={}", cluster.etcd.endpoints_flag());
+    let mut args = cluster.etcd.credentials().flags();
+    args.push(format!("--etcd-endpoints={}", cluster.etcd.endpoints_flag()));
     let mut waiting = JoinSet::new();
     waiting.spawn(async move {
-        quorate([
-            "wait-ready",
-            "--prefix=/q",
-            &endpoints,
-            "--release=0.4.0",
-            "--timeout=50s",
-        ])
-        .await
+        let wait = ["wait-ready", "--prefix=/q", "--release=0.4.0", "--timeout=50s"];
+        quorate(wait.into_iter().map(str::to_owned).chain(args)).await
     });
     let connected = async || {
         let metric = cluster.etcd.members[0]
@@ -301,6 +303,7 @@ async fn the_command_waits_on_when_the_reader_of_its_output_is_gone() {
     let mut waiting = Command::new(binary())
         .args(["wait-ready", "--prefix=/q", "--release=0.4.0", "--timeout=50s"])
         .arg(format!("--etcd-endpoints={}", cluster.etcd.endpoints_flag()))
+        .args(cluster.etcd.credentials().flags())
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
@@ -324,17 +327,12 @@ async fn the_command_waits_on_when_the_reader_of_its_output_is_gone() {
 #[tokio::test]
 async fn the_command_uses_other_members_than_the_one_that_it_was_given() {
     let mut etcd = TestEtcd::with(3, &[]).await;
-    let endpoint = format!("--etcd-endpoints={}", etcd.members[0].client_url);
+    let mut args = etcd.credentials().flags();
+    args.push(format!("--etcd-endpoints={}", etcd.members[0].client_url));
     let mut waiting = JoinSet::new();
     waiting.spawn(async move {
-        quorate([
-            "wait-ready",
-            "--prefix=/q",
-            &endpoint,
-            "--release=0.4.0",
-            "--timeout=55s",
-        ])
-        .await
+        let wait = ["wait-ready", "--prefix=/q", "--release=0.4.0", "--timeout=55s"];
+        quorate(wait.into_iter().map(str::to_owned).chain(args)).await
     });
     eventually(SOON, "the command knows the other members", async || {
         same(etcd.members[1].metric(READS_BEGUN).await > Some(0.0), true)

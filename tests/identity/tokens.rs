@@ -356,6 +356,7 @@ async fn a_token_that_cannot_be_printed_is_no_success() {
     let mut child = program()
         .args(create)
         .args([&site.ca, &endpoints])
+        .args(site.etcd.credentials().flags())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use prost::Message;
-use quorate::etcd::{Config, Event, KeyRange, Txn};
+use quorate::etcd::{Event, KeyRange, Txn};
 use quorate::proto::join::Progress;
 use quorate::proto::{Member, Role};
 use quorate::roles::controller::Settings;
@@ -14,7 +14,7 @@ use super::crashes::FLAGS;
 use super::demotions::{decide, looked, was_always_a_manager};
 use super::leader::Leader;
 use super::world::World;
-use crate::support::client::{connect_with, history};
+use crate::support::client::{connect_with, history, ordinary_config};
 use crate::support::hold::Hold;
 use crate::support::proxy::{Network, Proxy};
 use crate::support::quorate::{Launch, TestReplica};
@@ -136,7 +136,7 @@ async fn no_change_is_sent_once_the_proof_that_roles_are_not_paused_is_too_old()
     decide(&world, &victim).await;
     // The members themselves are asked without the proxy.
     let proxy = Proxy::in_front_of(&world.etcd.endpoints()[0]);
-    let mut config = Config::new(vec![proxy.url()]);
+    let mut config = ordinary_config(vec![proxy.url()]);
     config.sync_endpoints = false;
     config.request_timeout = 4 * CHANGE_LIMIT;
     let store = Store {

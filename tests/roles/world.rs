@@ -11,7 +11,7 @@ use quorate::store::{Keys, Name, Store};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::client::{commit, config, connect_with, history, raft_leader};
+use crate::support::client::{commit, config_of, connect_with, history, raft_leader};
 use crate::support::etcd::TestEtcd;
 use crate::support::wait::{eventually, same};
 
@@ -31,7 +31,7 @@ pub fn name(text: &str) -> Name {
 
 /// A connection that follows the member list as long as the set lives.
 pub async fn store(etcd: &TestEtcd, tasks: &mut JoinSet<()>) -> Store {
-    let mut config = config(etcd.endpoints());
+    let mut config = config_of(etcd);
     // As by default: a request that is not answered in time is counted otherwise than one that is.
     config.request_timeout = Duration::from_secs(5);
     let etcd = connect_with(config).await;

@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use super::access::{Access, Credentials};
 use super::etcd::TestEtcd;
 use super::metrics;
 use super::proxy::{Network, Proxy};
@@ -33,9 +34,16 @@ pub const LONG_TTL: Duration = Duration::from_secs(60);
 /// How long a member may take to say whom it follows.
 const SURVEY_LIMIT: Duration = Duration::from_secs(5);
 
+/// Settings of a replica for the etcds of this run.
+pub fn ordinary_config(endpoints: Vec<String>) -> Config {
+    let mut config = Config::new(endpoints);
+    Credentials::of(Access::of_this_run()).admit(&mut config);
+    config
+}
+
 /// Settings with short limits, for tests of what happens after them.
 pub fn config(endpoints: Vec<String>) -> Config {
-    let mut config = Config::new(endpoints);
+    let mut config = ordinary_config(endpoints);
     config.request_timeout = Duration::from_secs(2);
     config.connect_timeout = Duration::from_millis(500);
     config.endpoint_interval = Duration::from_millis(300);
@@ -58,9 +66,18 @@ pub async fn connect_with(config: Config) -> Etcd {
     .await
 }
 
-/// Connects to all members.
+/// [`config`] for this etcd, whatever it demands.
+pub fn config_of(etcd: &TestEtcd) -> Config {
+    let mut config = config(etcd.endpoints());
+    etcd.credentials().admit(&mut config);
+    config
+}
+
+/// Connects to all members, and ignores the member list.
 pub async fn connect(etcd: &TestEtcd) -> Etcd {
-    connect_to(etcd.endpoints()).await
+    let mut config = config_of(etcd);
+    config.sync_endpoints = false;
+    connect_with(config).await
 }
 
 /// The keys below `/q`, through this connection.

@@ -4,51 +4,19 @@ use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use quorate::cli::companion::find_on_path;
-use quorate_dev::etcd::{Etcd, Member, Options, PeerTls, Tls, next_release};
-use quorate_dev::pki::{Authority, CertificateFiles};
+use quorate_dev::etcd::{Etcd, Member, Options, PeerTls, Tls};
+use quorate_dev::pki::CertificateFiles;
 use tempfile::TempDir;
 
+use super::access::{Access, Credentials, files_in, shared_server, write_certificates};
+pub use super::access::{ClientTls, PASSWORD, USER};
 use super::clock;
 use super::directory::directory;
 use super::failures;
 use super::proxy::Proxy;
 use super::quorate::{Finished, quorate};
+pub use super::version::EtcdVersion;
 use super::wait::{SOON, eventually};
-
-/// The releases of etcd that a test can run on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EtcdVersion {
-    /// The one that is installed.
-    Installed,
-    /// That of Debian's next release.
-    Next,
-}
-
-impl EtcdVersion {
-    /// The path of `etcd` or `etcdctl`. Panics where there is none.
-    pub fn program(self, name: &str) -> PathBuf {
-        match self {
-            Self::Installed => find_on_path(name).unwrap_or_else(|| {
-                panic!("{name} is not installed (Debian packages etcd-server and etcd-client)")
-            }),
-            Self::Next => Self::folder().join(name),
-        }
-    }
-
-    /// The program that restores snapshots: that of its own since 3.5, etcdctl before.
-    fn restorer(self) -> PathBuf {
-        match self {
-            Self::Installed => find_on_path("etcdutl").unwrap_or_else(|| self.program("etcdctl")),
-            Self::Next => self.program("etcdutl"),
-        }
-    }
-
-    fn folder() -> PathBuf {
-        next_release()
-            .unwrap_or_else(|| panic!("the etcd of Debian's next release is missing: run .ci/etcd-next"))
-    }
-}
 
 /// A cluster with a directory of its own. Dereferences to [`Etcd`].
 pub struct TestEtcd {
@@ -56,28 +24,18 @@ pub struct TestEtcd {
     cluster: Etcd,
     /// The certificates of its clients, with TLS.
     pub tls: Option<ClientTls>,
+    /// The file of the password of [`USER`], where every client needs one from the start.
+    password: Option<PathBuf>,
     /// The release of its programs.
     pub version: EtcdVersion,
     directory: TempDir,
 }
 
-/// What a client of a TLS cluster needs.
-#[derive(Clone, Debug)]
-pub struct ClientTls {
-    /// `--etcd-cacert`
-    pub ca: PathBuf,
-    /// `--etcd-cert` and `--etcd-key`
-    pub client: CertificateFiles,
-    /// Another certificate of the same authority, to replace `client`.
-    pub renewed: CertificateFiles,
-}
-
-/// A user of a cluster with passwords. May read and write below one prefix only.
-pub const USER: &str = "quorate";
-/// The user's password.
-pub const PASSWORD: &str = "correct horse";
 /// The administrator's password.
 const ROOT_PASSWORD: &str = "battery staple";
+
+/// The cheapest hash of passwords that etcd takes: these protect nothing.
+const CHEAP_HASH: &str = "--bcrypt-cost=4";
 
 /// A counter of each member: the reads that clients began there. Endpoints are probed by a read.
 pub const READS_BEGUN: &str =
@@ -87,17 +45,47 @@ pub const READS_BEGUN: &str =
 pub const PASSWORDS_CHECKED: &str = r#"grpc_server_started_total{grpc_method="Authenticate",grpc_service="etcdserverpb.Auth",grpc_type="unary"}"#;
 
 impl TestEtcd {
-    /// One member, no TLS, no passwords.
+    /// One member that demands of its clients what this run says.
     pub async fn start() -> Self {
         Self::with(1, &[]).await
     }
 
-    /// A cluster of this many members, with these further flags.
+    /// A cluster of this many members, with these further flags, that demands of its clients what this run says.
     pub async fn with(members: usize, flags: &[&str]) -> Self {
-        Self::of(EtcdVersion::Installed, members, flags).await
+        let (version, access) = (EtcdVersion::Installed, Access::of_this_run());
+        Self::that_demands(access, version, members, flags).await
     }
 
-    /// The same of this release.
+    /// The same of this release, that demands this. [`USER`] has the rights that docs/operate.md names.
+    pub async fn that_demands(access: Access, version: EtcdVersion, members: usize, flags: &[&str]) -> Self {
+        let Credentials { tls, password } = Credentials::of(access);
+        let mut flags: Vec<String> = flags.iter().map(ToString::to_string).collect();
+        if access == Access::Password {
+            flags.extend(["--auth-token=simple", CHEAP_HASH].map(str::to_owned));
+        }
+        let demanded = tls.as_ref().map(|tls| Tls {
+            ca: tls.ca.clone(),
+            server: shared_server(),
+            client_certificates: true,
+        });
+        let options = Options {
+            members,
+            flags,
+            program: Some(version.program("etcd")),
+            tls: demanded,
+            ..Options::default()
+        };
+        let mut etcd = Self::in_directory(directory(), &options, tls).await;
+        etcd.version = version;
+        if access == Access::Password {
+            etcd.demand_password("/quorate/");
+            etcd.etcdctl_as_root(&["user", "grant-role", USER, "root"]);
+            etcd.password = password;
+        }
+        etcd
+    }
+
+    /// A cluster of this release that demands nothing of its clients.
     pub async fn of(version: EtcdVersion, members: usize, flags: &[&str]) -> Self {
         let options = Options {
             members,
@@ -110,20 +98,15 @@ impl TestEtcd {
         etcd
     }
 
-    /// One member that demands TLS with client certificates.
+    /// One member that demands TLS with client certificates, of an authority of its own.
     pub async fn with_tls() -> Self {
         let directory = directory();
-        let authority = Authority::create(directory.path(), "etcd test").unwrap();
-        let client = ClientTls {
-            ca: authority.certificate_file(),
-            client: authority.client("quorate").unwrap(),
-            renewed: authority.client("renewed").unwrap(),
-        };
+        let client = write_certificates(directory.path());
         let options = Options {
             members: 1,
             tls: Some(Tls {
-                ca: authority.certificate_file(),
-                server: authority.server("etcd").unwrap(),
+                ca: client.ca.clone(),
+                server: files_in(directory.path(), "etcd"),
                 client_certificates: true,
             }),
             ..Options::default()
@@ -153,10 +136,7 @@ impl TestEtcd {
         };
         issue(&["etcd-member", "--host=127.0.0.1"], "member").await;
         issue(&["etcd-client"], "client").await;
-        let files = |folder: &str, name: &str| CertificateFiles {
-            cert: directory.path().join(folder).join(format!("{name}.crt")),
-            key: directory.path().join(folder).join(format!("{name}.key")),
-        };
+        let files = |folder: &str, name: &str| files_in(&directory.path().join(folder), name);
         let authority = directory.path().join("member/ca.crt");
         let client = ClientTls {
             ca: authority.clone(),
@@ -186,8 +166,8 @@ impl TestEtcd {
     /// seconds.
     pub async fn with_password(prefix: &str, token_ttl: u32) -> Self {
         let ttl = format!("--auth-token-ttl={token_ttl}");
-        // The cheapest hash that etcd takes: these passwords protect nothing.
-        let etcd = Self::with(1, &["--auth-token=simple", &ttl, "--bcrypt-cost=4"]).await;
+        let flags = ["--auth-token=simple", &ttl, CHEAP_HASH];
+        let etcd = Self::of(EtcdVersion::Installed, 1, &flags).await;
         etcd.demand_password(prefix);
         etcd
     }
@@ -203,7 +183,7 @@ impl TestEtcd {
         );
         let options = Options {
             members: 1,
-            flags: vec![tokens, "--bcrypt-cost=4".to_owned()],
+            flags: vec![tokens, CHEAP_HASH.to_owned()],
             ..Options::default()
         };
         let etcd = Self::in_directory(directory, &options, None).await;
@@ -237,6 +217,7 @@ impl TestEtcd {
         Self {
             cluster,
             tls,
+            password: None,
             version: EtcdVersion::Installed,
             directory,
         }
@@ -258,7 +239,7 @@ impl TestEtcd {
             .unwrap_or_else(|error| panic!("etcdctl {args:?}: {error}"))
     }
 
-    /// Runs `etcdctl` as the administrator of a cluster with passwords.
+    /// Runs `etcdctl` as the administrator of a cluster that demands a password by now.
     pub fn etcdctl_as_root(&self, args: &[&str]) -> String {
         let user = format!("--user=root:{ROOT_PASSWORD}");
         self.etcdctl(&[&[user.as_str()], args].concat())
@@ -278,21 +259,41 @@ impl TestEtcd {
 
     /// Runs `etcdctl` on all members: its stdout, or its stderr where it fails.
     pub fn try_etcdctl(&self, args: &[&str]) -> Result<String, String> {
+        let output = self
+            .etcdctl_command(&self.endpoints())
+            .args(args)
+            .output()
+            .unwrap();
+        if output.status.success() {
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        } else {
+            Err(String::from_utf8_lossy(&output.stderr).into_owned())
+        }
+    }
+
+    /// `etcdctl` on these endpoints, as the administrator where every client needs a password.
+    pub fn etcdctl_command(&self, endpoints: &[String]) -> Command {
         let mut command = Command::new(self.version.program("etcdctl"));
         command
             .env("ETCDCTL_API", "3")
-            .arg(format!("--endpoints={}", self.endpoints().join(",")));
+            .arg(format!("--endpoints={}", endpoints.join(",")));
         if let Some(ClientTls { ca, client, .. }) = &self.tls {
             command
                 .arg(format!("--cacert={}", ca.display()))
                 .arg(format!("--cert={}", client.cert.display()))
                 .arg(format!("--key={}", client.key.display()));
         }
-        let output = command.args(args).output().unwrap();
-        if output.status.success() {
-            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-        } else {
-            Err(String::from_utf8_lossy(&output.stderr).into_owned())
+        if self.password.is_some() {
+            command.arg(format!("--user=root:{ROOT_PASSWORD}"));
+        }
+        command
+    }
+
+    /// What its clients show to it.
+    pub fn credentials(&self) -> Credentials {
+        Credentials {
+            tls: self.tls.clone(),
+            password: self.password.clone(),
         }
     }
 
@@ -354,9 +355,8 @@ impl TestEtcd {
     /// Saves a snapshot of the store as it is now, and returns its file.
     pub fn snapshot(&self) -> PathBuf {
         let file = self.directory().join("snapshot.db");
-        let saving = Command::new(self.version.program("etcdctl"))
-            .env("ETCDCTL_API", "3")
-            .arg(format!("--endpoints={}", self.endpoints()[0]))
+        let saving = self
+            .etcdctl_command(&self.endpoints()[..1])
             .args(["snapshot", "save"])
             .arg(&file)
             .output()

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::directory::directory;
-use super::etcd::TestEtcd;
+use super::etcd::{EtcdVersion, TestEtcd};
 use super::wait::{SOON, eventually, same};
 
 /// The number that run at once: each takes some 250 MB, and its start a core for seconds.
@@ -44,7 +44,8 @@ impl Kubernetes {
     pub async fn with(users: Vec<User>, flags: &[&str]) -> Self {
         let permit = turn().await;
         let directory = directory();
-        let etcd = TestEtcd::start().await;
+        // A kube-apiserver in a test shows no credentials.
+        let etcd = TestEtcd::of(EtcdVersion::Installed, 1, &[]).await;
         let options = Options {
             etcd_endpoints: etcd.endpoints(),
             users,

@@ -2,13 +2,13 @@
 
 use std::ops::{Deref, DerefMut};
 
-use quorate::etcd::{Config, TlsFiles};
+use quorate::etcd::Config;
 use quorate::store::{Keys, Store};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::client::{LONG_TTL, connect_with};
-use super::etcd::{ClientTls, TestEtcd};
+use super::client::{LONG_TTL, connect_with, ordinary_config};
+use super::etcd::TestEtcd;
 use super::metrics;
 use super::wait::{SOON, eventually};
 
@@ -75,18 +75,13 @@ impl DerefMut for Leader {
 
 /// The keys below `/quorate`, where the commands look, through these endpoints and no others.
 pub async fn store_on(endpoints: &[String]) -> Store {
-    store_with(Config::new(endpoints.to_vec())).await
+    store_with(ordinary_config(endpoints.to_vec())).await
 }
 
-/// The same through the members of this etcd, with its TLS if it has any.
+/// The same through the members of this etcd, whatever it demands.
 pub async fn store_of(etcd: &TestEtcd) -> Store {
     let mut config = Config::new(etcd.endpoints());
-    if let Some(ClientTls { ca, client, .. }) = &etcd.tls {
-        config.tls = TlsFiles {
-            ca: Some(ca.clone()),
-            identity: Some((client.cert.clone(), client.key.clone())),
-        };
-    }
+    etcd.credentials().admit(&mut config);
     store_with(config).await
 }
 

@@ -1,6 +1,7 @@
 //! Real servers for the tests, on free loopback ports, each with a directory of its own. A server ends with the value
 //! that holds it.
 
+pub mod access;
 pub mod base;
 pub mod client;
 pub mod clock;
@@ -19,5 +20,6 @@ pub mod quorate;
 pub mod seeded_rng;
 pub mod shell;
 pub mod traced;
+pub mod version;
 pub mod wait;
 pub mod writer;

@@ -35,6 +35,7 @@ pub enum Network {
 pub struct Proxy {
     /// Where it listens.
     pub address: SocketAddr,
+    scheme: &'static str,
     network: watch::Sender<Network>,
     target: watch::Sender<SocketAddr>,
     requested: Arc<AtomicU64>,
@@ -61,6 +62,7 @@ impl Proxy {
         });
         Self {
             address,
+            scheme: "http",
             network,
             target,
             requested,
@@ -71,7 +73,11 @@ impl Proxy {
 
     /// In front of a client URL such as etcd's.
     pub fn in_front_of(url: &str) -> Self {
-        Self::start(port_of(url))
+        let mut proxy = Self::start(port_of(url));
+        if url.starts_with("https:") {
+            proxy.scheme = "https";
+        }
+        proxy
     }
 
     /// New connections lead to this client URL from now on.
@@ -80,9 +86,9 @@ impl Proxy {
             .send_replace(SocketAddr::from((Ipv4Addr::LOCALHOST, port_of(url))));
     }
 
-    /// Its URL, for a server without TLS.
+    /// Its URL, with the scheme of the one that it is in front of.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("{}://{}", self.scheme, self.address)
     }
 
     /// Changes what the network does, at once and for all connections.

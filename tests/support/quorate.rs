@@ -14,7 +14,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::directory::directory;
-use super::etcd::{ClientTls, TestEtcd};
+use super::etcd::TestEtcd;
 use super::kubernetes::Kubernetes;
 use super::metrics;
 use super::wait::{SOON, eventually, grows};
@@ -113,7 +113,7 @@ pub async fn quorate_with<I: IntoIterator<Item: AsRef<OsStr>>>(
     }
 }
 
-/// Runs a command on this etcd, with its TLS if it has any.
+/// Runs a command on this etcd, whatever it demands.
 pub async fn quorate_on(etcd: &TestEtcd, args: &[&str], stdin: &str) -> Finished {
     let flags = etcd_flags(etcd);
     let flags = flags.iter().map(String::as_str);
@@ -123,12 +123,8 @@ pub async fn quorate_on(etcd: &TestEtcd, args: &[&str], stdin: &str) -> Finished
 
 /// The flags by which commands and replicas reach this etcd.
 pub fn etcd_flags(etcd: &TestEtcd) -> Vec<String> {
-    let mut flags = vec![format!("--etcd-endpoints={}", etcd.endpoints_flag())];
-    if let Some(ClientTls { ca, client, .. }) = &etcd.tls {
-        flags.push(format!("--etcd-cacert={}", ca.display()));
-        flags.push(format!("--etcd-cert={}", client.cert.display()));
-        flags.push(format!("--etcd-key={}", client.key.display()));
-    }
+    let mut flags = etcd.credentials().flags();
+    flags.push(format!("--etcd-endpoints={}", etcd.endpoints_flag()));
     flags
 }
 
@@ -143,18 +139,12 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Replicas on this etcd, with its TLS if it has any, without Kubernetes.
+    /// Replicas on this etcd, whatever it demands, without Kubernetes.
     pub fn on(etcd: &TestEtcd) -> Self {
-        let launch = Self {
+        Self {
             endpoints: etcd.endpoints(),
+            flags: etcd.credentials().flags(),
             ..Self::default()
-        };
-        match &etcd.tls {
-            None => launch,
-            Some(ClientTls { ca, client, .. }) => launch
-                .flag(format!("--etcd-cacert={}", ca.display()))
-                .flag(format!("--etcd-cert={}", client.cert.display()))
-                .flag(format!("--etcd-key={}", client.key.display())),
         }
     }
 

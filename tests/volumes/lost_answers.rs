@@ -1,13 +1,12 @@
 //! Lost answers: nothing is forgotten (INV-3, INV-6).
 
-use quorate::etcd::Config;
 use quorate::store::Store;
 use quorate::volumes::controller::Times;
 
 use super::leaders::{LIFE, ask_for, expect_done, world_that_grows};
 use super::world::leader_with;
 use super::*;
-use crate::support::client::connect_with;
+use crate::support::client::{connect_with, ordinary_config};
 use crate::support::proxy::{Network, Proxy};
 
 const MOVING: [&str; 4] = [
@@ -83,7 +82,7 @@ async fn a_volume_created_by_a_lost_call_is_not_forgotten_when_the_plugin_refuse
 async fn a_result_that_was_written_without_an_answer_is_found_in_the_record() {
     let world = world_that_grows().await;
     let proxy = Proxy::in_front_of(&world.etcd.endpoints()[0]);
-    let mut config = Config::new(vec![proxy.url()]);
+    let mut config = ordinary_config(vec![proxy.url()]);
     config.sync_endpoints = false;
     config.request_timeout = Duration::from_millis(300);
     let store = Store {

@@ -7,6 +7,7 @@ mod ask;
 mod change;
 mod contacts;
 mod evidence;
+pub mod known_faults;
 mod list;
 mod listener;
 mod position;

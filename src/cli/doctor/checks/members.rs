@@ -8,8 +8,8 @@ use super::{releases, settings};
 use crate::cli::doctor::finding::Finding;
 use crate::cli::doctor::reason::Reason;
 use crate::cli::doctor::seen::Seen;
-use crate::etcd::Error;
-use crate::etcd::members::Alarm;
+use crate::etcd::members::{Alarm, Unproven};
+use crate::etcd::{Class, Error};
 use crate::roles::membership::{Member, Membership};
 use crate::roles::quorum::Quorum;
 
@@ -47,6 +47,7 @@ pub fn check(seen: &Seen, list: &mut Checklist) {
     list.check_each([Alarm::NOSPACE, Alarm::CORRUPT], |kind| {
         alarm(&raised, kind, membership)
     });
+    list.check_each(membership.listed(), status_denied);
     releases::check(membership, list);
     settings::check(seen, store, membership, list);
 }
@@ -85,6 +86,28 @@ fn no_quorum(membership: Option<&Membership>) -> Finding {
             "nothing can be written: no replica leads, no node is ready for long, and what is shown here may be out of date",
         )
         .remedy("start the voters that are down, with their data; quorate recover plan says what to do if they are lost")
+}
+
+/// From 3.5.28 to 3.5.30 etcd tells its status to users with the role root alone (etcd issue 21663).
+fn status_denied(member: &Member) -> Option<Finding> {
+    let Err(Unproven::Failed(error)) = member.evidence.status.result() else {
+        return None;
+    };
+    (error.class == Class::Denied).then(|| {
+        Finding::warning(
+            Reason::EtcdRights,
+            subject(member),
+            format!("etcd does not tell this client its status: {}", error.message()),
+        )
+        .matters(
+            "its release, size and alarms and the raft leader are not known, and a leader would not notice that etcd was restored from a \
+             snapshot",
+        )
+        .remedy(
+            "give the user etcd's role root (etcdctl user grant-role USER root), or upgrade etcd: only 3.5.28 to 3.5.30, and releases of \
+             3.6 of that time, demand it",
+        )
+    })
 }
 
 fn illness(member: &Member) -> Option<Finding> {
@@ -185,6 +208,7 @@ fn alarm(raised: &BTreeSet<&Alarm>, kind: &str, membership: &Membership) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::etcd::members::Inquiry;
     use crate::roles::membership::tests::fixtures::{surveyed, voter};
 
     #[test]
@@ -200,6 +224,23 @@ mod tests {
         assert!(found.what.contains("etcd member n2 does not"), "{found:?}");
         assert!(found.what.contains("etcd member n3 does not"), "{found:?}");
         assert!(!found.what.contains("n1 does not"), "{found:?}");
+    }
+
+    #[test]
+    fn a_status_that_a_user_may_not_ask_for_is_named_and_one_that_was_not_answered_is_not() {
+        let answering = |class| {
+            let mut member = voter(1);
+            member.evidence.status = Inquiry::Asked {
+                at: std::time::Instant::now(),
+                answer: Err(Error::of_class(class)),
+            };
+            member
+        };
+        let found = status_denied(&answering(Class::Denied)).unwrap();
+        assert_eq!(found.reason, Reason::EtcdRights);
+        assert!(found.what.ends_with("its status: permission denied"), "{found:?}");
+        assert!(status_denied(&answering(Class::Unavailable)).is_none());
+        assert!(status_denied(&voter(1)).is_none() && status_denied(&voter(1).down()).is_none());
     }
 
     #[test]
