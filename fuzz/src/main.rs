@@ -82,7 +82,7 @@ fn drive(arguments: Vec<String>) -> ExitCode {
 unsafe extern "C" fn test_one(data: *const u8, length: usize) -> c_int {
     let input = match length {
         0 => &[],
-        // SAFETY: libFuzzer passes that many bytes, which nobody writes during the call.
+        // SAFETY: libFuzzer passes that many bytes, and writes to none of them during the call.
         _ => unsafe { std::slice::from_raw_parts(data, length) },
     };
     if let Some(target) = TARGET.get() {
