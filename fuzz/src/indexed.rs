@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use quorate::control::session::index as sessions;
+use quorate::control::session_index as sessions;
 use quorate::deallocator;
 use quorate::etcd::{Event, KeyValue, Revision};
 use quorate::identity;
