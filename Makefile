@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test matrix quiet bench models prepare build
+.PHONY: help run test matrix quiet bench models fuzz prepare build
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -30,6 +30,10 @@ bench: prepare ## Run the benchmarks of BENCHMARKS.md (ARGS=failover runs those 
 models: prepare ## Explore the models of the gate and of membership in sizes that take minutes (ARGS=gate::model explores one)
 	@MODELS=large exec cargo test --locked --release --package quorate --lib -- \
 	  --nocapture --test-threads 1 $(or $(ARGS),gate::model model::checked)
+
+fuzz: ## Feed the decoders with inputs that an engine makes (TARGET=nodes feeds one; RUNS=1000000 or SECONDS=60 bounds each)
+	@WITH_CXX=1 .ci/prepare
+	@exec fuzz/run $(if $(TARGET),--target $(TARGET)) $(if $(RUNS),--runs $(RUNS)) $(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
 
 prepare: ## Install what is missing on this machine (Debian; root or sudo)
 	@.ci/prepare

@@ -84,7 +84,7 @@ fn no_message_with_a_secret_value_can_be_printed() {
 
 #[test]
 fn every_file_is_part_of_a_crate() {
-    let files = Files::below(&["src", "dev/src", "tests", "benches"]);
+    let files = Files::below(&["src", "dev/src", "fuzz/src", "tests", "benches"]);
     assert_none(declared::undeclared(&files));
 }
 
@@ -94,6 +94,7 @@ fn the_prose_is_free_of_a_dialect() {
     for place in [
         "src",
         "dev",
+        "fuzz",
         "tests",
         "benches",
         "examples",

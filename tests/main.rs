@@ -17,6 +17,7 @@ mod docs;
 mod doctor;
 mod election;
 mod etcd;
+mod fuzz;
 mod gate;
 mod identity;
 mod layers;

@@ -73,7 +73,7 @@ impl Capabilities {
     }
 
     /// The answer to GetPluginCapabilities. Unknown numbers are left out.
-    pub(super) fn of_plugin(answer: &[PluginCapability]) -> Self {
+    pub fn of_plugin(answer: &[PluginCapability]) -> Self {
         let known = answer.iter().filter_map(|one| match one.r#type.as_ref()? {
             PluginType::Service(service) => match service.r#type() {
                 Service::Unknown => None,
@@ -97,7 +97,7 @@ impl Capabilities {
     }
 
     /// Adds the answer to ControllerGetCapabilities. Unknown numbers are left out.
-    pub(super) fn with_controller(mut self, answer: &[ControllerServiceCapability]) -> Self {
+    pub fn with_controller(mut self, answer: &[ControllerServiceCapability]) -> Self {
         self.0.extend(answer.iter().filter_map(|one| {
             let ControllerType::Rpc(rpc) = one.r#type.as_ref()?;
             match rpc.r#type() {
@@ -135,7 +135,7 @@ pub struct NodeCapabilities {
 
 impl NodeCapabilities {
     /// The answer to NodeGetCapabilities. Unknown numbers are left out.
-    pub(super) fn of(answer: &[NodeServiceCapability]) -> Self {
+    pub fn of(answer: &[NodeServiceCapability]) -> Self {
         let mut known = Self::default();
         for one in answer {
             let Some(NodeType::Rpc(rpc)) = one.r#type.as_ref() else {

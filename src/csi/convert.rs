@@ -5,12 +5,12 @@ use super::request::{CreatedVolume, ListedVolume, NodeInfo};
 use super::wire;
 
 /// 0, for unknown, if the plugin answers a negative number.
-pub(super) fn capacity(bytes: i64) -> i64 {
+pub fn capacity(bytes: i64) -> i64 {
     bytes.max(0)
 }
 
 /// The volume in an answer. `None` if it is missing or its id is empty; the specification allows neither.
-pub(super) fn created(volume: Option<wire::Volume>) -> Option<CreatedVolume> {
+pub fn created(volume: Option<wire::Volume>) -> Option<CreatedVolume> {
     let volume = volume?;
     let places = volume.accessible_topology.into_iter();
     Some(CreatedVolume {
@@ -22,7 +22,7 @@ pub(super) fn created(volume: Option<wire::Volume>) -> Option<CreatedVolume> {
 }
 
 /// A volume in a list. `None` if it has no id: no call can name it.
-pub(super) fn listed(entry: wire::list_volumes_response::Entry) -> Option<ListedVolume> {
+pub fn listed(entry: wire::list_volumes_response::Entry) -> Option<ListedVolume> {
     let volume = created(entry.volume)?;
     let nodes = entry.status.unwrap_or_default().published_node_ids.into_iter();
     Some(ListedVolume {
@@ -33,14 +33,14 @@ pub(super) fn listed(entry: wire::list_volumes_response::Entry) -> Option<Listed
 }
 
 /// The most bytes that a volume could have by an answer to GetCapacity.
-pub(super) fn available(answer: &wire::GetCapacityResponse) -> i64 {
+pub fn available(answer: &wire::GetCapacityResponse) -> i64 {
     let largest = answer.maximum_volume_size.filter(|largest| *largest > 0);
     let available = capacity(answer.available_capacity);
     largest.map_or(available, |largest| available.min(largest))
 }
 
 /// The node in an answer. An error if its id is empty, which the specification does not allow (INV-6).
-pub(super) fn node_info(answer: wire::NodeGetInfoResponse) -> Result<NodeInfo, Empty> {
+pub fn node_info(answer: wire::NodeGetInfoResponse) -> Result<NodeInfo, Empty> {
     Ok(NodeInfo {
         id: CsiNodeId::new(answer.node_id)?,
         topology: answer.accessible_topology.unwrap_or_default().segments,

@@ -11,6 +11,9 @@ use crate::grpc_code;
 /// How many characters of a plugin's message are kept. Some plugins print their whole request, or the output of a program.
 const LONGEST_MESSAGE: usize = 512;
 
+/// How the transport's error begins for an answer that is longer than is taken.
+const ANSWER_TOO_LONG: &str = "Error, decoded message length too large";
+
 /// An error of one call. It holds no secret: the message is scrubbed of the values that the call was made with.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{method}: {}: {message}", grpc_code::name(*code))]
@@ -54,7 +57,16 @@ impl CallError {
         if message.is_empty() {
             message = "no message".to_owned();
         }
-        Self::new(method, status.code(), message)
+        Self::new(method, code(status), message)
+    }
+}
+
+/// The code of a status. The transport says of an answer that is longer than is taken that it is out of range, which from a plugin means
+/// that it has done nothing. Here it may have done everything.
+fn code(status: &Status) -> Code {
+    match status.code() {
+        Code::OutOfRange if status.message().starts_with(ANSWER_TOO_LONG) => Code::Internal,
+        code => code,
     }
 }
 
@@ -135,6 +147,22 @@ mod tests {
         let error = CallError::from_status(Method::CreateVolume, &Status::internal(text), &secrets);
         assert!(!error.message.contains("s3cr"), "{}", error.message);
         assert_eq!(error.message.chars().count(), LONGEST_MESSAGE + 1);
+    }
+
+    #[test]
+    fn an_answer_that_is_too_long_is_no_refusal() {
+        let of = |message: &str| {
+            let status = Status::out_of_range(message);
+            CallError::from_status(Method::ControllerPublishVolume, &status, &Secrets::none())
+        };
+        let long =
+            of("Error, decoded message length too large: found 17000000 bytes, the limit is: 16777216 bytes");
+        assert_eq!(
+            (long.class(), long.effect()),
+            (Class::Retry, Effect::Unknown),
+            "{long}"
+        );
+        assert_eq!(of("no such size").effect(), Effect::None, "a plugin has refused");
     }
 
     #[test]

@@ -18,7 +18,7 @@ mod caller;
 mod capabilities;
 pub mod class;
 mod connection;
-mod convert;
+pub mod convert;
 mod endpoint;
 mod error;
 mod handshake;

@@ -91,7 +91,7 @@ async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str
 }
 
 /// The date and the body of an answer; `None` unless its status is 200.
-fn parse(answer: &str) -> Option<(Option<String>, String)> {
+pub fn parse(answer: &str) -> Option<(Option<String>, String)> {
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let mut lines = head.lines();
     let status = lines.next()?.split(' ').nth(1)?;
@@ -102,7 +102,8 @@ fn parse(answer: &str) -> Option<(Option<String>, String)> {
     (status == "200").then(|| (date, body.to_owned()))
 }
 
-fn quota(metrics: &str) -> Option<u64> {
+/// The limit of the database in bytes, by the page of metrics.
+pub fn quota(metrics: &str) -> Option<u64> {
     let sample = |line: &str| {
         line.strip_prefix("etcd_server_quota_backend_bytes ")?
             .trim()
@@ -115,7 +116,7 @@ fn quota(metrics: &str) -> Option<u64> {
 }
 
 /// The command line of the process, which Go publishes with its variables.
-fn flags(variables: &str) -> Vec<String> {
+pub fn flags(variables: &str) -> Vec<String> {
     #[derive(Default, serde::Deserialize)]
     struct Variables {
         cmdline: Vec<String>,

@@ -17,7 +17,7 @@ mod fence;
 pub mod handshake;
 mod kv;
 mod lease;
-mod member_http;
+pub mod member_http;
 pub mod members;
 mod one_store;
 mod outage;

@@ -17,7 +17,7 @@ pub mod directory;
 pub mod ends;
 pub mod etcd;
 mod gauges;
-mod index;
+pub mod index;
 pub mod issue;
 mod issuers;
 pub mod leaf;

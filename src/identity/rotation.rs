@@ -10,4 +10,4 @@ pub(super) mod facts;
 pub(super) mod observe;
 pub(super) mod plan;
 pub mod record;
-pub(super) mod view;
+pub mod view;

@@ -155,6 +155,14 @@ impl Keyring {
         Ok(Self(keys))
     }
 
+    /// Reads the keys of the text of a file.
+    ///
+    /// # Errors
+    /// Why the file cannot be used.
+    pub fn parse(file: &Path, text: &str) -> Result<Self, BadKeyFile> {
+        parse_file(file, text).map(Self)
+    }
+
     /// The key that encrypts; `None` without keys.
     pub fn first(&self) -> Option<&Key> {
         self.0.first()
@@ -167,11 +175,16 @@ impl Keyring {
 }
 
 fn read_file(path: &Path) -> Result<Vec<Key>, BadKeyFile> {
+    let text = std::fs::read_to_string(path).map_err(|reason| BadKeyFile::Unreadable {
+        file: path.display().to_string(),
+        reason,
+    })?;
+    parse_file(path, &Zeroizing::new(text))
+}
+
+fn parse_file(path: &Path, text: &str) -> Result<Vec<Key>, BadKeyFile> {
     let file = || path.display().to_string();
-    let text =
-        std::fs::read_to_string(path).map_err(|reason| BadKeyFile::Unreadable { file: file(), reason })?;
-    let text = Zeroizing::new(text);
-    let keys = parse(&text).map_err(|line| BadKeyFile::NoKey { file: file(), line })?;
+    let keys = parse(text).map_err(|line| BadKeyFile::NoKey { file: file(), line })?;
     match keys.is_empty() {
         true => Err(BadKeyFile::Empty(file())),
         false => Ok(keys),

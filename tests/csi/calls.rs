@@ -122,6 +122,23 @@ async fn a_topology_is_sent_to_a_plugin_that_offers_topologies_and_refused_for_o
     assert_eq!(plugin.calls_of("CreateVolume"), [], "no call is made");
 }
 
+/// The plugin has published the volume, whatever becomes of its answer.
+#[tokio::test]
+async fn an_answer_longer_than_is_taken_leaves_unknown_what_the_call_has_done() {
+    let plugin = TestPlugin::start_with(|options| options.large_context = 17 << 20).await;
+    let session = plugin.client(LONG).session().await.unwrap();
+    let none = Secrets::none();
+    let created = session.create_volume(&create("a"), &none).await.unwrap();
+    let error = session
+        .publish_volume(&publish(&created.id, "csi-n1"), &none)
+        .await
+        .unwrap_err();
+    assert_eq!(error.effect(), Effect::Unknown, "{error}");
+    assert!(error.message.contains("too large"), "{error}");
+    let nodes = plugin.backend().nodes(created.id.as_str()).unwrap();
+    assert!(nodes.contains_key("csi-n1"));
+}
+
 /// They have one permit: other volumes wait for it (INV-8).
 #[tokio::test]
 async fn a_plugin_is_asked_for_the_capacity_of_many_places_within_one_limit() {

@@ -16,7 +16,7 @@ mod etcd;
 mod files;
 mod health;
 mod keeper;
-mod log_header;
+pub mod log_header;
 mod plan;
 mod record;
 mod shown;

@@ -17,7 +17,7 @@ use crate::cli::wait;
 use crate::etcd::Revision;
 use crate::store::Id;
 
-mod goal;
+pub mod goal;
 
 use goal::Goal;
 

@@ -38,7 +38,7 @@ mod alive;
 mod collisions;
 mod duplicates;
 mod ending;
-mod index;
+pub mod index;
 mod judgement;
 mod members;
 mod place;

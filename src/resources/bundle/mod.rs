@@ -102,35 +102,51 @@ impl Bundle {
         }
         find_files(directory, Path::new(""), &mut files, &mut ignored, &mut faults);
         let mut texts = Vec::new();
-        let mut description = None;
         for file in files {
             let shown = file.display().to_string();
             match std::fs::read_to_string(directory.join(&file)) {
-                Ok(text) if shown == DESCRIPTION => description = Some(text),
                 Ok(text) => texts.push((shown, text)),
                 Err(error) => faults.push(unreadable(&shown, &error)),
             }
         }
+        let read = Self::read(texts, ignored, &mut faults);
+        match faults.is_empty() {
+            true => Ok(read),
+            false => Err(BadBundle { name, faults }),
+        }
+    }
+
+    /// Reads the texts of these files. `name` is that of their directory.
+    ///
+    /// # Errors
+    /// [`BadBundle`] with all faults.
+    pub fn parse(name: &str, texts: Vec<(String, String)>) -> Result<Self, BadBundle> {
+        let mut faults = Vec::new();
+        let read = Self::read(texts, Vec::new(), &mut faults);
+        let name = name.to_owned();
+        match faults.is_empty() {
+            true => Ok(read),
+            false => Err(BadBundle { name, faults }),
+        }
+    }
+
+    fn read(mut texts: Vec<(String, String)>, ignored: Vec<String>, faults: &mut Vec<Fault>) -> Self {
+        let description = texts.iter().position(|(file, _)| file == DESCRIPTION);
+        let description = description.map(|at| texts.remove(at).1);
         let described = match description {
-            Some(text) => Description::read(&text, &mut faults),
+            Some(text) => Description::read(&text, faults),
             None => Description::default(),
         };
         let name = described.name.unwrap_or_default();
-        let manifests = read_manifests(&name, texts.into_iter(), &mut faults);
-        if !faults.is_empty() {
-            return Err(BadBundle {
-                name: directory.display().to_string(),
-                faults,
-            });
-        }
-        Ok(Self {
+        let manifests = read_manifests(&name, texts.into_iter(), faults);
+        Self {
             name,
             version: described.release.unwrap_or_default().into(),
             min_reconciler_release: described.min_reconciler_release.unwrap_or_default(),
             min_apiserver_release: described.min_apiserver_release.unwrap_or_default(),
             manifests,
             ignored,
-        })
+        }
     }
 
     /// The release of the bundle, which the gate compares.

@@ -18,11 +18,15 @@ impl KeySpace {
     };
 }
 
-/// Group, kind, namespace and name in what follows the folder in an inventory key.
+/// Group, kind, namespace and name in what follows the folder in an inventory key, if that is how [`Keys::inventory`] writes them: an
+/// object has one key.
 pub fn parse_object(id: &str) -> Option<(&str, &str, Option<&str>, &str)> {
     let mut parts = id.splitn(4, '/');
     let (group, kind) = (parts.next()?, parts.next()?);
     let (namespace, name) = (parts.next()?, parts.next()?);
+    if [group, kind, namespace, name].contains(&"") || name.contains('/') {
+        return None;
+    }
     let group = if group == CORE_GROUP { "" } else { group };
     Some((
         group,
@@ -106,5 +110,21 @@ mod tests {
             keys().parse_inventory(b"/other/kubernetes/reconciler/inventory/core/A/_/b"),
             None
         );
+    }
+
+    /// As the entry of an object it would hide the real one, and the leader's writes would compare its revision.
+    #[test]
+    fn a_key_that_nothing_builds_names_no_object() {
+        for below in [
+            "/Secret/kube-system/x",
+            "core//kube-system/x",
+            "core/Secret//x",
+            "core/Secret/kube-system/",
+            "core/Secret/kube-system/x/y",
+            "core/Secret/kube-system",
+        ] {
+            let key = format!("/team/quorate/kubernetes/reconciler/inventory/{below}");
+            assert_eq!(keys().parse_inventory(key.as_bytes()), None, "{below}");
+        }
     }
 }

@@ -17,7 +17,7 @@ use crate::proto::{
 use crate::store::keys::Name;
 
 mod place;
-mod quantity;
+pub mod quantity;
 mod secrets;
 mod show;
 mod update;

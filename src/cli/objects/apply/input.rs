@@ -265,6 +265,18 @@ mod tests {
     }
 
     #[test]
+    fn of_100_000_documents_all_are_read_and_the_last_one_with_a_fault_is_named() {
+        let good: String = (1..100_000).map(|n| node(&format!("n{n}")) + "---\n").collect();
+        let text = good + &node("last") + "spec: {desiredRol: worker}";
+        let error = check_all(&[("in.yaml".to_owned(), text)]).err().unwrap();
+        assert_eq!(
+            error.to_string(),
+            "1 fault, nothing was written\n  \
+             in.yaml: document 100000 (Node last): spec.desiredRol: unknown field (did you mean desiredRole?)"
+        );
+    }
+
+    #[test]
     fn a_list_as_get_prints_it_is_read_item_by_item() {
         let list = "{\"apiVersion\":\"quorate.dev/v1\",\"kind\":\"List\",\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[\
                     {\"apiVersion\":\"quorate.dev/v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"n1\"}},\

@@ -4,7 +4,7 @@ mod backends;
 pub mod command;
 pub mod diff;
 pub mod edit;
-mod input;
+pub mod input;
 mod references;
 mod roles;
 mod sealing;
