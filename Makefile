@@ -5,10 +5,10 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test quiet bench models prepare build
+.PHONY: help run test quiet bench models e2e prepare build
 
 help: ## List these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
 run: build ## Run etcd, a kube-apiserver and the controller on this machine (ARGS="--members 3" passes options on)
 	@exec "$${CARGO_TARGET_DIR:-target}/debug/quorate" dev $(ARGS)
@@ -26,6 +26,9 @@ bench: prepare ## Run the benchmarks of BENCHMARKS.md (ARGS=failover runs those 
 models: prepare ## Explore the models of the gate and of membership in sizes that take minutes (ARGS=gate::model explores one)
 	@MODELS=large exec cargo test --locked --release --package quorate --lib -- \
 	  --nocapture --test-threads 1 $(or $(ARGS),gate::model model::checked)
+
+e2e: build ## The shipped Deployment on real kubelets, as root (ARGS=external runs one overlay; docs/e2e.md)
+	@exec e2e/run $(ARGS)
 
 prepare: ## Install what is missing on this machine (Debian; root or sudo)
 	@.ci/prepare
