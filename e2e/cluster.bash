@@ -17,8 +17,10 @@ start_cluster() {
     make_kubernetes_files
     local node
     for node in 0 1; do start_containerd "$node"; done
+    start_dns
     start_etcd
     start_apiserver
+    start names follow_endpoints "$dns"
     start kube-controller-manager "$E2E_KUBERNETES/kube-controller-manager" --kubeconfig="$(kubeconfig kube-controller-manager)" \
         --leader-elect=false --use-service-account-credentials --root-ca-file="$work/kubernetes/ca.crt" \
         --service-account-private-key-file="$work/kubernetes/service-account.key" --bind-address=127.0.0.1 --port=0
@@ -28,7 +30,6 @@ start_cluster() {
         --cluster-cidr="$pods" --hostname-override=node-0 --conntrack-max-per-core=0 \
         --conntrack-tcp-timeout-established=0s --conntrack-tcp-timeout-close-wait=0s
     for node in 0 1; do start_kubelet "$node"; done
-    start_dns
     for node in 0 1; do
         eventually 60 kubectl wait --for=condition=Ready "node/node-$node" --timeout=1s
     done
@@ -116,7 +117,7 @@ make_kubernetes_files() {
 # Three members, with certificates of `quorate ca` as docs/operate.md says. The external overlay uses them too, so that one
 # history holds the pods and the status of Quorate.
 start_etcd() {
-    local folder=$work/etcd member urls="" hosts=localhost
+    local folder=$work/etcd member urls="" hosts=localhost,${nodes[0]}
     for member in 0 1 2; do
         urls="$urls,etcd-$member=https://${kubernetes_etcd[$member]}:2380"
         hosts="$hosts,${kubernetes_etcd[$member]},etcd-$member.example.com"
@@ -219,12 +220,11 @@ start_kubelet() {
 # DNS is not among Debian's packages.
 start_dns() {
     local member
-    : >"$work/hosts"
+    for member in 0 1 2; do echo "${kubernetes_etcd[$member]} etcd-$member.example.com"; done >"$work/fixed-hosts"
+    cp "$work/fixed-hosts" "$work/hosts"
     start dns dnsmasq --no-daemon --no-resolv --no-hosts --no-poll --addn-hosts="$work/hosts" --listen-address="${nodes[0]}" \
         --bind-interfaces --local=/cluster.local/ --local=/svc/ --conf-file=/dev/null --user=root --pid-file=
     dns=$started
-    for member in 0 1 2; do echo "${kubernetes_etcd[$member]} etcd-$member.example.com"; done >"$work/fixed-hosts"
-    start names follow_endpoints "$dns"
 }
 follow_endpoints() {
     local dns=$1
