@@ -1,6 +1,7 @@
 # What the scenarios say, wait for and claim.
 
 step=start
+has_failed=
 # Begins a step: every failure names it.
 step() {
     step=$*
@@ -8,6 +9,7 @@ step() {
 }
 say() { printf '==> e2e: %3d s  %s\n' "$SECONDS" "$*" >&2; }
 fail() {
+    has_failed=yes
     say "FAILED in \"$step\": $*"
     exit 1
 }
@@ -48,8 +50,9 @@ start() {
 }
 
 on_exit() {
-    local code=$?
+    local code=$? command=$BASH_COMMAND
     if [ "$code" -ne 0 ]; then
+        if [ -z "$has_failed" ]; then say "FAILED in \"$step\" with code $code: $command"; fi
         {
             kubectl get nodes,pods,deployments,statefulsets,pvc -A -o wide
             kubectl get events -A --sort-by=.lastTimestamp | tail -n 60
@@ -58,7 +61,6 @@ on_exit() {
         } >"$logs/at-the-end.txt" 2>&1 || true
         mkdir -p "$logs/pods"
         cp -rL /var/log/pods/. "$logs/pods/" 2>/dev/null || true
-        grep -E '^(quorate|statefulset|deployment|pod|node|NAME)' "$logs/at-the-end.txt" | head -n 40 >&2 || true
     fi
     exit "$code"
 }

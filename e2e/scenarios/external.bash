@@ -86,7 +86,7 @@ YAML
     } >"$work/waits.yaml"
     kubectl apply -f "$work/waits.yaml" >/dev/null
     eventually 30 kubectl -n workload logs waits -c wait-ready
-    eventually 10 workload_says "release 1.2.0"
+    eventually 10 workload_says "needs at least 1.2.0"
     workload_is Pending || fail "the workload did not wait"
 }
 workload_says() {
@@ -109,7 +109,7 @@ another_bundle() {
     deploy_release external-etcd 1.0.0 builtin
     # The objects of the built-in bundle are held until that is allowed.
     eventually 60 held_for_pruning
-    held=$(status | jq -r '.degraded.message' | grep -o 'allow-prune=[0-9]*' | cut -d = -f 2)
+    held=$(status | jq -r '.degraded.message' | grep -o "allow-prune=[0-9]*" | head -n 1 | cut -d = -f 2)
     sed -i "s|^    literals:\$|&\n      - QUORATE_ALLOW_PRUNE=$held|" "$file"
     apply "$overlay"
     rolled_out 90
