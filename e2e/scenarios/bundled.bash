@@ -1,7 +1,6 @@
 # The overlay with an etcd of its own.
 
 bundled() {
-    local overlay=overlays/bundled-etcd
     install_bundled
     lose_members
     etcd_away
@@ -15,6 +14,7 @@ bundled() {
 
 install_bundled() {
     step "the bundled overlay is installed as the manual says"
+    overlay=overlays/bundled-etcd
     prepare_manifests
     make_volumes
     instructions "$overlay" "quorate ca"
