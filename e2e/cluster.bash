@@ -190,6 +190,7 @@ TOML
     eventually 20 ctr --address "$state/containerd.sock" version
 }
 
+# Without device plugins, whose socket has the same path for every kubelet.
 start_kubelet() {
     local node=$1 address=${nodes[$1]} root
     for root in /sys/fs/cgroup/*/"$E2E_GROUP" /sys/fs/cgroup/"$E2E_GROUP"; do
@@ -209,7 +210,7 @@ start_kubelet() {
         authorization: {mode: "AlwaysAllow"}, cgroupDriver: "cgroupfs", cgroupRoot: $group, enforceNodeAllocatable: [],
         clusterDNS: [$dns], clusterDomain: "cluster.local", resolvConf: ($work + "/no-resolv.conf"), failSwapOn: false,
         imageGCHighThresholdPercent: 100, evictionHard: {"memory.available": "1Mi", "nodefs.available": "0%", "imagefs.available": "0%",
-        "nodefs.inodesFree": "0%"}, nodeStatusUpdateFrequency: "5s", volumePluginDir: ($work + "/volume-plugins"),
+        "nodefs.inodesFree": "0%"}, featureGates: {DevicePlugins: false}, nodeStatusUpdateFrequency: "5s", volumePluginDir: ($work + "/volume-plugins"),
         containerLogMaxSize: "50Mi"}' >"$work/kubelet-$node.json"
     start "kubelet-$node" "$E2E_KUBERNETES/kubelet" --kubeconfig="$(kubeconfig "node-$node")" --config="$work/kubelet-$node.json" \
         --root-dir="$work/kubelet-$node" --hostname-override="node-$node" --node-ip="$address" \

@@ -60,7 +60,7 @@ check_resources() {
     sleep "$time"
     measured >"$work/measured-after"
     awk -v time="$time" '
-        FILENAME ~ /requests$/ { cpu[$1 " " $2] = $3; memory[$1 " " $2] = $4; next }
+        FILENAME ~ /requests$/ { cpu[$1 " " $2] = $3; memory[$1 " " $2] = $4; wanted++; next }
         FILENAME ~ /before$/ { before[$1 " " $2] = $3; next }
         { name = $1 " " $2
           if (!(name in before) || !(name in cpu)) next
@@ -68,7 +68,7 @@ check_resources() {
           printf "%-32s %-8s CPU %6.1f of %dm   memory %6.1f of %d MiB\n", $1, $2, used, cpu[name], $4 / 1048576, memory[name]
           count++
           if (used > cpu[name] || $4 / 1048576 > memory[name]) over++ }
-        END { if (over || count < 3) exit 1 }' "$work/requests" "$work/measured-before" "$work/measured-after" >"$work/resources" ||
+        END { if (over || count != wanted || !count) exit 1 }' "$work/requests" "$work/measured-before" "$work/measured-after" >"$work/resources" ||
         fail "over the requests, or not measured: $(cat "$work/resources")"
     while read -r line; do say "$line"; done <"$work/resources"
 }

@@ -86,11 +86,22 @@ agents() {
     eventually 60 node_is_ready node-0
     eventually 30 agents_ready 1
     is "$(quorate get nodes -o json | jq -r '[.items[].metadata.name] | join(" ")')" node-0 || fail "the wrong nodes joined: $(quorate get nodes)"
-    # A deleted agent comes back as the same node, without the token.
-    kubectl -n quorate-agents delete secret -l '' --all >/dev/null
-    kubectl -n quorate-agents delete pod --all --wait=false >/dev/null
-    eventually 60 agents_ready 1
+    # Those that have joined are left alone by a new token: the agent comes back as the same node with what is on the node.
+    local before after
+    before=$(uid_of_node node-0)
+    quorate token rotate --role worker --ca-dir "$work/deploy/deploy/agents/control/ca" >"$work/rotated.token"
+    after=$(kubectl -n quorate-agents get pods -o name)
+    kubectl -n quorate-agents delete "$after" --timeout=90s >/dev/null
+    eventually 60 agents_ready_besides "$after"
     eventually 60 node_is_ready node-0
+    is "$(uid_of_node node-0)" "$before" || fail "the agent came back as another node"
+}
+uid_of_node() { quorate get nodes -o json | jq -er --arg name "$1" ".items[] | select(.metadata.name == \$name) | .metadata.uid"; }
+agents_ready_besides() {
+    local now
+    now=$(kubectl -n quorate-agents get pods -o name)
+    [ -n "$now" ] && [ "$now" != "$1" ] || { echo "$now"; return 1; }
+    kubectl -n quorate-agents wait --for=condition=Ready "$now" --timeout=1s
 }
 node_is_ready() { quorate get nodes -o json | jq -e --arg name "$1" '.items[] | select(.metadata.name == $name) | .status.ready == true'; }
 agents_ready() { is "$(kubectl -n quorate-agents get daemonset quorate-agent -o jsonpath='{.status.numberReady}')" "$1"; }
