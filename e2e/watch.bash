@@ -50,7 +50,7 @@ measured() {
 }
 # Claims that every container of Quorate and its etcd stays within what it requests, over this many seconds.
 check_resources() {
-    local time=$1
+    local time=${1:-${E2E_MEASURE:-30}}
     kubectl get pods -A -o json | jq -r '
         def milli: if . == null then 0 elif endswith("m") then .[:-1] | tonumber else tonumber * 1000 end;
         .items[] | select(.metadata.namespace | startswith("quorate-")) | . as $pod | .spec.containers[] |

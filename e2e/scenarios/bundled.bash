@@ -7,7 +7,7 @@ bundled() {
     agents
     drain_a_member
     step "controllers, etcd and agents stay within their requests"
-    check_resources "${E2E_MEASURE:-30}"
+    check_resources
     step "no request was refused"
     check_audit
 }

@@ -11,7 +11,7 @@ external() {
     drain_a_node
     freeze_the_apiserver
     step "the controllers stay within their requests"
-    check_resources "${E2E_MEASURE:-30}"
+    check_resources
     step "nothing was out of order"
     check_order
     check_audit
