@@ -108,7 +108,7 @@ agents_ready() { is "$(kubectl -n quorate-agents get daemonset quorate-agent -o 
 
 drain_a_member() {
     step "a node with a member of etcd is drained"
-    kubectl drain node-1 --ignore-daemonsets --delete-emptydir-data --force --timeout=90s >>"$logs/manual.log" 2>&1 ||
+    kubectl drain node-1 --ignore-daemonsets --delete-emptydir-data --force --timeout=150s >>"$logs/manual.log" 2>&1 ||
         fail "the drain failed: $(tail -n 5 "$logs/manual.log")"
     # Its volume is on that node alone: it waits there, and two of three go on.
     members_ready 2 || fail "another member than the drained one is gone"

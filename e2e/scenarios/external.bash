@@ -35,6 +35,7 @@ install_external() {
     eventually 20 status_is "DONE by 0.1.0, least 0.1.0"
     kubectl get runtimeclass gvisor runc >/dev/null || fail "the built-in bundle is not in place"
     exactly_ready 3 || fail "not all are ready"
+    spread || fail "all replicas are on one node: $(controllers)"
 }
 
 lose_the_leader() {
@@ -78,6 +79,7 @@ wait_as_an_init_container() {
                 -e 's/--min-reconciler-release=[0-9.]*/--min-reconciler-release=1.2.0/' \
                 -e "s|value: \"https://[^\"]*\"|value: \"$QUORATE_ETCD_ENDPOINTS\"|"
         cat <<YAML
+  terminationGracePeriodSeconds: 1
   containers:
     - {name: main, image: "registry.example/busybox:1", args: [sleep, "3600"]}
   volumes:
@@ -147,6 +149,7 @@ upgrade_each_minimum_by_itself() {
     rolled_out 90
     eventually 30 status_is "DONE by 1.2.0, least 0.1.0"
     eventually 30 workload_is Running
+    kubectl -n workload delete pod waits --wait=false >/dev/null
 
     step "an upgrade that raises the least compatible release"
     platform 1.3.0 1.2.0 1.3.0
@@ -190,9 +193,12 @@ roll_back() {
     eventually 30 no_replica_registered
     deploy_release external-etcd 1.2.0 1.3.0
     rolled_out 90
+    spread || fail "all replicas are on one node: $(controllers)"
     eventually 30 status_is "DONE by 1.2.0, least 0.1.0"
     eventually 10 in_place_is 1.2.0
 }
+# Also where nodes have no zone.
+spread() { is "$(controllers | cut -f 3 | sort -u | wc -l)" 2; }
 no_replica_registered() { is "$(status | jq '.replicas | length')" 0; }
 
 drain_a_node() {
@@ -200,7 +206,7 @@ drain_a_node() {
     local before
     before=$(controllers | awk '$3 == "node-1"' | wc -l)
     [ "$before" -gt 0 ] || fail "no replica is on node-1: $(controllers)"
-    kubectl drain node-1 --ignore-daemonsets --delete-emptydir-data --force --timeout=90s >>"$logs/manual.log" 2>&1 &
+    kubectl drain node-1 --ignore-daemonsets --delete-emptydir-data --force --timeout=150s >>"$logs/manual.log" 2>&1 &
     local drain=$!
     while kill -0 "$drain" 2>/dev/null; do
         at_least_ready 2 >/dev/null || fail "fewer than two replicas were ready: $(controllers)"
