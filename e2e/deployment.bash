@@ -12,6 +12,19 @@ prepare_manifests() {
         find "$work/deploy" -name '*poddisruptionbudget.yaml' -exec sed -i \
             -e 's|^apiVersion: policy/v1$|apiVersion: policy/v1beta1|' -e '/unhealthyPodEvictionPolicy/d' {} +
     fi
+    rewrite_for_old_kubectl
+}
+
+# For kubectl before 1.21, whose kustomize takes folders only as `bases` and patches only as `patchesStrategicMerge`. Newer ones
+# warn of these fields.
+rewrite_for_old_kubectl() {
+    local file
+    if [ "$(kubectl version --client -o json | jq -r ".clientVersion.minor | sub(\"[+]\"; \"\") | tonumber")" -ge 21 ]; then return; fi
+    for file in "$work/deploy/deploy"/{overlays,agents}/*/kustomization.yaml; do
+        sed -e "s/^patches:$/patchesStrategicMerge:/" -e "s/^  - path: /  - /" -e "/^  - \.\.\/\.\.\//d" "$file" >"$file.new"
+        { echo bases: ; grep "^  - \.\./\.\./" "$file"; } >>"$file.new" || { cp "$file" "$file.new"; }
+        mv "$file.new" "$file"
+    done
 }
 
 # Runs the commands of a section of docs/operate.md that contain a word, but for those of a builder of images, which

@@ -72,3 +72,33 @@ check_resources() {
         fail "over the requests, or not measured: $(cat "$work/resources")"
     while read -r line; do say "$line"; done <"$work/resources"
 }
+
+# The claim about the order, on histories that are made up: a sound one, and one for each way to be wrong.
+try_order() {
+    local pod status sound wrong
+    event() { # REVISION KEY VALUE
+        jq -nc --argjson revision "$1" --arg key "$2" --argjson value "$3" \
+            '{Events: [{kv: {mod_revision: $revision, key: ($key | @base64), value: ($value | tojson | @base64)}}]}'
+    }
+    pod() { # REVISION RELEASE READY [DELETED]
+        event "$1" "/registry/pods/quorate-system/$2" "$(jq -nc --arg release "$2" --arg ready "$3" --arg deleted "${4:-}" '{
+            metadata: ({name: $release, labels: {"app.kubernetes.io/component": "controller"}} +
+                if $deleted == "" then {} else {deletionTimestamp: $deleted} end),
+            spec: {volumes: [{name: "bundle", configMap: {name: $release}}]},
+            status: {conditions: [{type: "Ready", status: $ready}]}}')"
+    }
+    status() { # REVISION VERSION LEAST
+        event "$1" /status.json "{\"state\": \"DONE\", \"version\": \"$2\", \"minimumCompatibleRelease\": \"$3\"}"
+    }
+    violations() {
+        jq -sc --slurpfile releases <(echo '{"1.0.0": {"release": "1.0.0", "minReconcilerRelease": "1.0.0"},
+            "1.1.0": {"release": "1.1.0", "minReconcilerRelease": "1.1.0"}}') -f "$here/order.jq" | jq -c '[.violations[].revision]'
+    }
+    # An old replica that is on its way out, or no longer ready, harms nothing; nor does a new one that waits.
+    is "$({ status 1 1.0.0 1.0.0; pod 2 1.0.0 True; pod 3 1.1.0 False; pod 4 1.0.0 True now; status 5 1.1.0 1.1.0; pod 6 1.1.0 True; } |
+        violations)" "[]" || fail "a sound history is taken for a wrong one"
+    # Before there is a status; before the state was reconciled; and an old one that is still ready once it is excluded.
+    is "$({ pod 1 1.0.0 True; status 2 1.0.0 1.0.0; } | violations)" "[1]" || fail "a pod before the status is not found"
+    is "$({ status 1 1.0.0 1.0.0; pod 2 1.1.0 True; } | violations)" "[2]" || fail "a pod that is too new is not found"
+    is "$({ pod 2 1.0.0 True; status 1 1.0.0 1.0.0; status 3 1.0.0 1.1.0; } | violations)" "[3]" || fail "a pod that is too old is not found"
+}
