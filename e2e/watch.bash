@@ -74,7 +74,8 @@ check_resources() {
 }
 
 # The claim about the order, on histories that are made up: a sound one, and one for each way to be wrong.
-try_order() {
+# In a shell of its own: its functions have names that others have too.
+try_order() (
     local pod status sound wrong
     event() { # REVISION KEY VALUE
         jq -nc --argjson revision "$1" --arg key "$2" --argjson value "$3" \
@@ -101,4 +102,4 @@ try_order() {
     is "$({ pod 1 1.0.0 True; status 2 1.0.0 1.0.0; } | violations)" "[1]" || fail "a pod before the status is not found"
     is "$({ status 1 1.0.0 1.0.0; pod 2 1.1.0 True; } | violations)" "[2]" || fail "a pod that is too new is not found"
     is "$({ pod 2 1.0.0 True; status 1 1.0.0 1.0.0; status 3 1.0.0 1.1.0; } | violations)" "[3]" || fail "a pod that is too old is not found"
-}
+)
