@@ -5,10 +5,10 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test matrix quiet bench models fuzz prepare build
+.PHONY: help run test matrix quiet bench models fuzz e2e prepare build
 
 help: ## List these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
 run: build ## Run etcd, a kube-apiserver and the controller on this machine (ARGS="--members 3" passes options on)
 	@exec "$${CARGO_TARGET_DIR:-target}/debug/quorate" dev $(ARGS)
@@ -34,6 +34,9 @@ models: prepare ## Explore the models of the gate and of membership in sizes tha
 fuzz: ## Feed the decoders with inputs that an engine makes (TARGET=nodes feeds one; RUNS=1000000 or SECONDS=60 bounds each)
 	@WITH_CXX=1 .ci/prepare
 	@exec fuzz/run $(if $(TARGET),--target $(TARGET)) $(if $(RUNS),--runs $(RUNS)) $(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
+
+e2e: build ## The shipped Deployment on real kubelets, as root (ARGS=external runs one overlay; docs/e2e.md)
+	@exec e2e/run $(ARGS)
 
 prepare: ## Install what is missing on this machine (Debian; root or sudo)
 	@.ci/prepare

@@ -1,4 +1,4 @@
-//! The manifests without a server: every field is known, and every pod meets the restricted standard.
+//! The manifests without a server: every field is known, and names and settings are consistent.
 
 use clap::CommandFactory as _;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
@@ -106,35 +106,6 @@ fn every_object_is_in_the_namespace_or_cluster_scoped() {
                 "{overlay}: {}",
                 name_of(&object)
             );
-        }
-    }
-}
-
-#[test]
-fn every_pod_meets_the_restricted_pod_security_standard() {
-    let deploy = Deploy::prepared();
-    for overlay in OVERLAYS {
-        let objects = deploy.objects(overlay);
-        for (owner, pod) in pod_specs(&objects) {
-            assert_eq!(pod["securityContext"]["runAsNonRoot"], true, "{owner}");
-            assert_eq!(
-                pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault",
-                "{owner}"
-            );
-            for field in ["hostNetwork", "hostPID", "hostIPC"] {
-                assert_eq!(pod[field], Value::Null, "{owner}: {field}");
-            }
-            for volume in pod["volumes"].as_array().unwrap() {
-                assert_eq!(volume["hostPath"], Value::Null, "{owner}");
-            }
-            for container in pod["containers"].as_array().unwrap() {
-                let context = &container["securityContext"];
-                assert_eq!(context["allowPrivilegeEscalation"], false, "{owner}");
-                assert_eq!(context["readOnlyRootFilesystem"], true, "{owner}");
-                assert_eq!(context["capabilities"]["drop"][0], "ALL", "{owner}");
-                assert_eq!(context["capabilities"]["add"], Value::Null, "{owner}");
-                assert_eq!(context["privileged"], Value::Null, "{owner}");
-            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The contents of `deploy/`: manifests, Dockerfile, bundled etcd, permissions, plugins.
+//! The contents of `deploy/`: manifests, Dockerfile, bundled etcd, permissions, network, pod security, plugins.
 
 mod agents;
 mod apiserver;
@@ -9,5 +9,7 @@ mod dockerfile;
 pub mod kustomize;
 mod lost_volume;
 mod manifests;
+mod network;
 mod permissions;
 mod plugins;
+mod pod_security;
