@@ -53,6 +53,8 @@ on_exit() {
     local code=$? command=$BASH_COMMAND
     if [ "$code" -ne 0 ]; then
         if [ -z "$has_failed" ]; then say "FAILED in \"$step\" with code $code: $command"; fi
+        # It may be frozen.
+        if [ -n "${apiserver:-}" ]; then kill -CONT "$apiserver" 2>/dev/null || true; fi
         {
             kubectl get nodes,pods,deployments,statefulsets,pvc -A -o wide
             kubectl get events -A --sort-by=.lastTimestamp | tail -n 60
