@@ -122,10 +122,10 @@ pub enum Error {
         /// The id of the process that uses it.
         holder: String,
     },
-    /// A command of quorate failed.
-    #[error("quorate {command} failed: {stderr}")]
+    /// A command failed.
+    #[error("{command} failed: {stderr}")]
     Command {
-        /// Its first words.
+        /// Its first words, that of the program included.
         command: String,
         /// What it wrote to stderr.
         stderr: String,

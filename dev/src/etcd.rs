@@ -12,6 +12,7 @@ use super::{Error, cache, ports, record};
 use quorate::cli::companion::{find_on_path, is_executable};
 
 mod member;
+mod snapshot;
 
 pub use member::Member;
 

@@ -2,11 +2,9 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-
-use tokio::process::Command;
 
 use super::Error;
+use super::command::run;
 use super::pki::write_private;
 
 /// The exit code of a command that finds what it would make.
@@ -17,7 +15,7 @@ pub async fn authorities(binary: &Path, directory: &Path) -> Result<PathBuf, Err
     let ca = directory.join("ca");
     if !ca.join("current").exists() {
         let args: [&OsStr; 4] = ["ca".as_ref(), "init".as_ref(), "-o".as_ref(), ca.as_os_str()];
-        run(binary, &args).await?.expect_done()?;
+        run(binary, &args, "").await?.expect_done()?;
     }
     Ok(ca)
 }
@@ -47,7 +45,7 @@ pub async fn worker_token(
             ca.as_os_str(),
         ];
         let args: Vec<&OsStr> = args.into_iter().chain(etcd.iter().map(OsStr::new)).collect();
-        run(binary, &args).await
+        run(binary, &args, "").await
     };
     let mut made = make("create").await?;
     if made.code == Some(EXISTS) {
@@ -56,52 +54,4 @@ pub async fn worker_token(
     }
     write_private(&file, &made.expect_done()?)?;
     Ok(file)
-}
-
-/// How a command ended.
-struct Finished {
-    command: String,
-    code: Option<i32>,
-    stdout: String,
-    stderr: String,
-}
-
-impl Finished {
-    fn expect_done(self) -> Result<String, Error> {
-        match self.code {
-            Some(0) => Ok(self.stdout),
-            _ => Err(Error::Command {
-                command: self.command,
-                stderr: self.stderr.trim().to_owned(),
-            }),
-        }
-    }
-}
-
-/// Runs a command of quorate without the variables that stand in for flags.
-async fn run(binary: &Path, args: &[&OsStr]) -> Result<Finished, Error> {
-    let words: Vec<_> = args.iter().take(2).map(|word| word.to_string_lossy()).collect();
-    let mut command = Command::new(binary);
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("QUORATE_") {
-            command.env_remove(name);
-        }
-    }
-    let output = command
-        .args(args)
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output();
-    let output = output.await.map_err(|source| Error::Start {
-        name: words.join(" "),
-        path: binary.to_owned(),
-        source,
-    })?;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Ok(Finished {
-        command: words.join(" "),
-        code: output.status.code(),
-        stdout: text(&output.stdout),
-        stderr: text(&output.stderr),
-    })
 }

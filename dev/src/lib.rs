@@ -7,9 +7,12 @@
 
 pub mod agent;
 pub mod apiserver;
+pub mod bundles;
 mod cache;
 pub mod cli;
+pub mod clock;
 pub mod cluster;
+pub mod command;
 pub mod csi_plugin;
 pub mod data_directory;
 pub mod error;
@@ -21,9 +24,11 @@ pub mod observe;
 pub mod pki;
 pub mod ports;
 pub mod process;
+pub mod proxy;
 mod record;
 pub mod replica;
 pub mod restartable;
+pub mod seeded_rng;
 pub mod workspace;
 
 pub use error::Error;

@@ -1,5 +1,6 @@
 //! A program that can be restarted.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -28,6 +29,27 @@ impl Restartable {
     /// Adds a flag, from its next start on.
     pub(super) fn add_flag(&mut self, flag: String) {
         self.program.args.push(flag.into());
+    }
+
+    /// The value of its flag with this beginning (`--name=`).
+    pub fn flag(&self, name: &str) -> Option<String> {
+        let args = self.program.args.iter();
+        let mut texts = args.map(|arg| arg.to_string_lossy());
+        texts.find_map(|text| text.strip_prefix(name).map(str::to_owned))
+    }
+
+    /// From its next start on, this flag (`--name=value`) takes the place of those of its name.
+    pub fn replace_flag(&mut self, flag: &str) {
+        let name = flag.split_inclusive('=').next().unwrap_or(flag);
+        self.program
+            .args
+            .retain(|arg| !arg.to_string_lossy().starts_with(name));
+        self.add_flag(flag.to_owned());
+    }
+
+    /// From its next start on, these variables are added to its environment, and no others.
+    pub fn set_variables(&mut self, variables: Vec<(String, OsString)>) {
+        self.program.env = variables;
     }
 
     /// Runs the program of this file from its next start on, such as that of another release.

@@ -2,13 +2,15 @@
 
 use std::io::ErrorKind;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use crate::support::proxy::{Network, Proxy};
+use crate::support::proxy::{Heard, Network, Proxy};
 use crate::support::wait::{SOON, eventually, same};
 
 /// Long enough for a byte to cross this machine, were it let through.
@@ -126,4 +128,39 @@ async fn a_server_that_is_down_resets_its_clients() {
     drop(listener);
     let proxy = Proxy::start(port);
     assert_resets(&proxy).await;
+}
+
+#[tokio::test]
+async fn a_listener_hears_what_is_sent_and_what_of_it_arrives() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (sender, heard) = channel();
+    let hear = move |connection, what, bytes: &[u8]| {
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        sender.send((connection, what, text)).unwrap();
+    };
+    let proxy = Proxy::heard_by(&url, Arc::new(hear));
+    let mut client = TcpStream::connect(proxy.address).await.unwrap();
+    let (mut server, _) = listener.accept().await.unwrap();
+    client.write_all(b"one").await.unwrap();
+    receive(&mut server, "one").await;
+    server.write_all(b"two").await.unwrap();
+    receive(&mut client, "two").await;
+    proxy.set(Network::LosesReplies);
+    server.write_all(b"lost").await.unwrap();
+    let mut all = Vec::new();
+    eventually(SOON, "the lost reply is heard", async || {
+        all.extend(heard.try_iter());
+        same(all.len(), 4)
+    })
+    .await;
+    drop((client, server));
+    let entry = |what, text: &str| (0, what, text.to_owned());
+    let wanted = [
+        entry(Heard::Requested, "one"),
+        entry(Heard::Replied, "two"),
+        entry(Heard::Delivered, "two"),
+        entry(Heard::Replied, "lost"),
+    ];
+    assert_eq!(all, wanted);
 }

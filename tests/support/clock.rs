@@ -1,7 +1,8 @@
 //! Processes whose wall clock is wrong.
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+
+use quorate_dev::clock;
 
 use super::quorate::{Finished, Launch, quorate_with};
 
@@ -24,18 +25,5 @@ pub async fn quorate_off_by<I: IntoIterator<Item: AsRef<OsStr>>>(offset: &str, a
 
 /// The variables that make it so for any program.
 pub fn variables(offset: &str) -> [(&'static str, OsString); 3] {
-    [
-        ("LD_PRELOAD", library().into()),
-        ("FAKETIME", offset.into()),
-        ("FAKETIME_DONT_FAKE_MONOTONIC", "1".into()),
-    ]
-}
-
-/// libfaketime, which Debian keeps below the folder of the architecture.
-fn library() -> PathBuf {
-    let folders = std::fs::read_dir("/usr/lib").unwrap().flatten();
-    let mut libraries = folders.map(|folder| folder.path().join("faketime/libfaketime.so.1"));
-    libraries
-        .find(|library| library.exists())
-        .expect("libfaketime is missing: `make prepare` installs it")
+    clock::off_by(offset).unwrap_or_else(|error| panic!("{error}"))
 }

@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use quorate_dev::etcd::{Etcd, Member, Options, PeerTls, Tls};
+use quorate_dev::etcd::{Etcd, Options, PeerTls, Tls};
 use quorate_dev::pki::CertificateFiles;
 use tempfile::TempDir;
 
@@ -368,39 +368,17 @@ impl TestEtcd {
     /// Kills all members and starts them again from a snapshot, with the same URLs and token, so that the cluster keeps its
     /// id.
     pub async fn restore(&mut self, snapshot: &Path) {
-        let record = std::fs::read(self.directory().join("cluster.json")).unwrap();
-        let record: serde_json::Value = serde_json::from_slice(&record).unwrap();
-        self.restore_as(record["token"].as_str().unwrap(), snapshot).await;
+        let token = self.token().unwrap();
+        self.restore_as(&token, snapshot).await;
     }
 
     /// The same as a cluster of this token. With another one it has another id.
     pub async fn restore_as(&mut self, token: &str, snapshot: &Path) {
-        let peer = |member: &Member| format!("{}={}", member.name, member.peer_url);
-        let cluster: Vec<String> = self.members.iter().map(peer).collect();
-        let (directory, restorer) = (self.directory().to_owned(), self.version.restorer());
-        for member in &mut self.members {
-            member.kill().await.unwrap();
-            let data = directory.join(format!("{}.data", member.name));
-            std::fs::remove_dir_all(&data).unwrap();
-            let restoring = Command::new(&restorer)
-                .env("ETCDCTL_API", "3")
-                .args(["snapshot", "restore"])
-                .arg(snapshot)
-                .arg(format!("--name={}", member.name))
-                .arg(format!("--initial-cluster={}", cluster.join(",")))
-                .arg(format!("--initial-cluster-token={token}"))
-                .arg(format!("--initial-advertise-peer-urls={}", member.peer_url))
-                .arg(format!("--data-dir={}", data.display()))
-                .output()
-                .unwrap();
-            assert!(restoring.status.success(), "{restoring:?}");
-        }
-        for member in &mut self.members {
-            member.launch().unwrap();
-        }
-        for member in &mut self.members {
-            member.wait_healthy().await.unwrap();
-        }
+        let restored = self
+            .cluster
+            .restore(&self.version.restorer(), token, snapshot)
+            .await;
+        restored.unwrap_or_else(|error| panic!("{error}"));
     }
 
     /// Client URLs, comma-separated, as `--etcd-endpoints` takes them.

@@ -15,11 +15,11 @@ pub mod hold;
 pub mod kubernetes;
 pub mod leader;
 pub mod metrics;
-pub mod proxy;
 pub mod quorate;
-pub mod seeded_rng;
 pub mod shell;
 pub mod traced;
 pub mod version;
 pub mod wait;
 pub mod writer;
+
+pub use quorate_dev::{proxy, seeded_rng};

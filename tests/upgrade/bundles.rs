@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use quorate::release;
+use quorate_dev::bundles;
 use tempfile::TempDir;
 
 use crate::support::directory::directory;
@@ -24,22 +25,8 @@ impl Release {
     /// Writes the bundle `name` of a release with these minimums.
     pub fn of(name: &str, release: &str, min_reconciler: &str, min_apiserver: &str) -> Self {
         let directory = directory();
-        let description = format!(
-            "name: {name}\nrelease: {release}\nminReconcilerRelease: {min_reconciler}\n\
-             minApiserverRelease: {min_apiserver}\n"
-        );
-        fs::write(directory.path().join("bundle.yaml"), description).unwrap();
-        let only = format!("only-{}", release.replace('.', "-"));
-        let objects: Vec<String> = [("changes", false), ("recreated", true), (&only, false)]
-            .iter()
-            .map(|(object, immutable)| {
-                format!(
-                    "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}-{object}, namespace: default}}\n\
-                     immutable: {immutable}\ndata: {{release: \"{release}\"}}\n"
-                )
-            })
-            .collect();
-        fs::write(directory.path().join("objects.yaml"), objects.join("---\n")).unwrap();
+        bundles::write(directory.path(), name, release, min_reconciler, min_apiserver)
+            .unwrap_or_else(|error| panic!("{error}"));
         Self {
             release: release.parse().unwrap(),
             min_reconciler: min_reconciler.parse().unwrap(),

@@ -32,7 +32,7 @@ pub struct Member {
     pub peer_url: String,
     metrics_port: u16,
     process: Restartable,
-    data: PathBuf,
+    pub(super) data: PathBuf,
 }
 
 impl Member {

@@ -1,4 +1,9 @@
-//! A TCP proxy in front of a server, whose network can be made to fail while it runs.
+//! A TCP proxy in front of a server, whose network can be made to fail while it runs, and whose bytes can be listened to.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "it stands in for a network: where the machine cannot give it a port or a thread, no run makes sense"
+)]
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -31,7 +36,26 @@ pub enum Network {
     Gone,
 }
 
+/// What a listener hears of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// The client sent these bytes. Whether they arrive is up to the network.
+    Requested,
+    /// The server sent these bytes.
+    Replied,
+    /// The client was given these bytes of the server's.
+    Delivered,
+    /// The connection is over.
+    Ended,
+}
+
+/// Called with the number of the connection, from 0 on.
+pub type Listener = Arc<dyn Fn(u64, Heard, &[u8]) + Send + Sync>;
+
 /// A proxy that runs on a thread of its own, so that a test that blocks does not hold it up. Ends when dropped.
+///
+/// # Panics
+/// Where the machine has no free port, thread or file descriptor for it.
 pub struct Proxy {
     /// Where it listens.
     pub address: SocketAddr,
@@ -46,6 +70,15 @@ pub struct Proxy {
 impl Proxy {
     /// In front of a port of 127.0.0.1; the network works.
     pub fn start(port: u16) -> Self {
+        Self::start_with(port, Arc::new(|_, _, _| ()))
+    }
+
+    /// The same with a listener, which is called on the thread of the proxy and must not block.
+    pub fn heard_by(url: &str, listener: Listener) -> Self {
+        Self::start_with(port_of(url), listener)
+    }
+
+    fn start_with(port: u16, heard: Listener) -> Self {
         let (target, leads_to) = watch::channel(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -58,7 +91,7 @@ impl Proxy {
                 .enable_all()
                 .build()
                 .unwrap();
-            runtime.block_on(serve(listener, leads_to, seen, counters));
+            runtime.block_on(serve(listener, leads_to, seen, counters, heard));
         });
         Self {
             address,
@@ -131,6 +164,7 @@ async fn serve(
     target: watch::Receiver<SocketAddr>,
     mut network: watch::Receiver<Network>,
     (requested, accepted): Counters,
+    heard: Listener,
 ) {
     let listener = TcpListener::from_std(listener).unwrap();
     let mut connections = JoinSet::new();
@@ -141,9 +175,10 @@ async fn serve(
             Some(ended) = connections.join_next() => ended.unwrap(),
             connection = listener.accept() => {
                 let (client, _) = connection.unwrap();
-                accepted.fetch_add(1, Ordering::SeqCst);
-                let target = *target.borrow();
-                connections.spawn(connect(client, target, gone.clone(), requested.clone()));
+                let number = accepted.fetch_add(1, Ordering::SeqCst);
+                let (target, heard) = (*target.borrow(), heard.clone());
+                let hear = move |what, bytes: &[u8]| heard(number, what, bytes);
+                connections.spawn(connect(client, target, gone.clone(), requested.clone(), hear));
             }
         }
     }
@@ -155,6 +190,7 @@ async fn connect(
     target: SocketAddr,
     mut network: watch::Receiver<Network>,
     requested: Arc<AtomicU64>,
+    hear: impl Fn(Heard, &[u8]),
 ) {
     // A server that is down: its refusal cannot be passed on, a reset is the nearest.
     let server = if *network.borrow() == Network::Resets {
@@ -177,6 +213,7 @@ async fn connect(
         Direction::Request,
         network.clone(),
         Some(requested),
+        &hear,
     );
     let replies = pump(
         &mut server_in,
@@ -184,6 +221,7 @@ async fn connect(
         Direction::Reply,
         network.clone(),
         None,
+        &hear,
     );
     tokio::select! {
         _ = network.wait_for(|network| *network == Network::Resets) => {
@@ -195,12 +233,22 @@ async fn connect(
         }
         ((), ()) = async { tokio::join!(requests, replies) } => {}
     }
+    hear(Heard::Ended, &[]);
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Direction {
     Request,
     Reply,
+}
+
+impl Direction {
+    fn heard(self) -> Heard {
+        match self {
+            Self::Request => Heard::Requested,
+            Self::Reply => Heard::Replied,
+        }
+    }
 }
 
 /// Carries bytes one way until the sender closes, then closes the other side. Pieces that follow each other are delayed at the
@@ -211,13 +259,16 @@ async fn pump(
     direction: Direction,
     mut network: watch::Receiver<Network>,
     count: Option<Arc<AtomicU64>>,
+    hear: impl Fn(Heard, &[u8]),
 ) {
     let (sender, mut on_the_way) = mpsc::unbounded_channel();
     let state = network.clone();
+    let hear = &hear;
     let reading = async move {
         let mut buffer = vec![0; 64 * 1024];
         loop {
             let read = from.read(&mut buffer).await.unwrap_or(0);
+            hear(direction.heard(), &buffer[..read]);
             let delay = match *state.borrow() {
                 Network::Delays(delay) => delay,
                 _ => Duration::ZERO,
@@ -246,6 +297,9 @@ async fn pump(
             }
             if to.write_all(&piece).await.is_err() {
                 return;
+            }
+            if direction == Direction::Reply {
+                hear(Heard::Delivered, &piece);
             }
             if let Some(count) = &count {
                 count.fetch_add(piece.len() as u64, Ordering::SeqCst);
