@@ -4,6 +4,7 @@
 fn main() -> std::io::Result<()> {
     println!("cargo:rerun-if-changed=proto");
     println!("cargo:rerun-if-env-changed=QUORATE_GIT_COMMIT");
+    take_guards_out();
     if std::env::var_os("CARGO_FEATURE_CONTROLLER").is_some() {
         compile_all()
     } else {
@@ -12,6 +13,19 @@ fn main() -> std::io::Result<()> {
             .btree_map(["."])
             .skip_debug(SECRET_BEARERS)
             .compile_protos(&STORED, &["proto"])
+    }
+}
+
+/// Builds what `src/mutation.rs` needs, where it is asked for: a variable rather than RUSTFLAGS, so that no dependency is built again
+/// for it. Never into a release.
+fn take_guards_out() {
+    const ASKED: &str = "QUORATE_MUTATIONS";
+    println!("cargo:rerun-if-env-changed={ASKED}");
+    if std::env::var_os(ASKED).is_some() {
+        match std::env::var("PROFILE").as_deref() {
+            Ok("release") => println!("cargo::error={ASKED} takes guards out: no release is built with it"),
+            _ => println!("cargo::rustc-cfg=quorate_mutations"),
+        }
     }
 }
 

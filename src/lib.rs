@@ -57,6 +57,8 @@ pub mod lines;
 pub mod metrics;
 #[cfg(test)]
 mod model_checking;
+#[doc(hidden)]
+pub mod mutation;
 #[cfg(feature = "controller")]
 #[doc(hidden)]
 pub mod one_stream;

@@ -7,6 +7,7 @@ mod declared;
 mod floors;
 mod imports;
 mod libraries;
+mod mutations;
 mod purity;
 mod secrets;
 mod sizes;
@@ -55,6 +56,14 @@ fn a_module_that_says_it_is_pure_touches_no_io_no_runtime_and_no_clock() {
 fn each_outside_library_is_named_in_its_place() {
     let manifest = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
     assert_none(libraries::misplaced(&manifest, &Files::below(&["src"])));
+}
+
+#[test]
+fn a_guard_is_taken_out_only_by_a_build_for_that_alone() {
+    let files = Files::below(&["src"]);
+    assert_none(mutations::misplaced(&files));
+    let table = std::fs::read_to_string(root().join("chaos/src/mutations.rs")).unwrap();
+    assert_none(mutations::unlisted(&files, &table));
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::mutation::{self, Guard};
+
 /// An id was empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a {0} cannot be empty")]
@@ -18,7 +20,8 @@ macro_rules! id {
             /// [`Empty`], for an empty one.
             pub fn new(id: impl Into<String>) -> Result<Self, Empty> {
                 let id = id.into();
-                if id.is_empty() { Err(Empty($what)) } else { Ok(Self(id)) }
+                let is_missing = id.is_empty() && !mutation::without(Guard::NodeId);
+                if is_missing { Err(Empty($what)) } else { Ok(Self(id)) }
             }
 
             /// The id as the plugin writes it.

@@ -13,6 +13,7 @@ use entries::{
 };
 
 use crate::etcd::Revision;
+use crate::mutation::{self, Guard};
 use crate::store::index::Synced;
 use crate::store::{Keys, Name, Update};
 
@@ -145,7 +146,8 @@ impl Index {
     /// A network, if it exists, can be read and is marked.
     pub fn marked_network(&self, name: &str) -> Option<MarkedNetwork> {
         let entry = self.networks.get(name)?;
-        let object = entry.object.as_ref().filter(|object| object.marked.is_some())?;
+        let is_marked = |object: &&NetworkObject| object.marked.is_some() || mutation::without(Guard::Mark);
+        let object = entry.object.as_ref().filter(is_marked)?;
         Some(MarkedNetwork {
             mod_revision: object.mod_revision,
             users: entry.users,

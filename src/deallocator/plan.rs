@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::index::{Index, Item, TaskId};
 use crate::etcd::Revision;
+use crate::mutation::{self, Guard};
 use crate::store::Name;
 use crate::store::writer::COMPARES;
 
@@ -56,6 +57,9 @@ impl Action {
 /// what was not observed is no reason to change anything.
 pub fn plan(index: &Index, is_held: impl Fn(&Item) -> bool, at_most: usize) -> Vec<Action> {
     if !index.synced().is_complete() {
+        return Vec::new();
+    }
+    if mutation::without(Guard::Unreadable) && index.unreadable_services() > 0 {
         return Vec::new();
     }
     let next = index.due().filter(|item| !is_held(item));

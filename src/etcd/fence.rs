@@ -5,6 +5,7 @@ use super::error::{Class, Error};
 use super::kv::Revision;
 use super::session::Window;
 use super::txn::{Committed, Txn, TxnError};
+use crate::mutation::{self, Guard};
 
 /// Leadership of one term. Only the election makes one. Its holder may write as the leader while the election key exists
 /// with the create revision with which the term was won.
@@ -93,7 +94,11 @@ impl Etcd {
         if !fence.window.is_open() {
             return Err(FencedError::LostLeadership(fence.term));
         }
-        match self.commit(txn.first_created_at(&fence.key, fence.term)).await {
+        let txn = match mutation::without(Guard::Fence) {
+            true => txn,
+            false => txn.first_created_at(&fence.key, fence.term),
+        };
+        match self.commit(txn).await {
             Ok(committed) => Ok(committed),
             Err(TxnError::Conflict { first_key_created }) if first_key_created == fence.term => {
                 Err(FencedError::Conflict)

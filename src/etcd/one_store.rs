@@ -4,6 +4,7 @@ use super::connect::Etcd;
 use super::error::{Class, Error};
 use super::kv::Revision;
 use super::store_identity::{ClusterId, Header, Refused, StoreLost, Witness};
+use crate::mutation::{self, Guard};
 
 impl Etcd {
     /// The highest revision seen, before a request. An error once the store is lost: nothing that was decided on it may be
@@ -35,6 +36,9 @@ impl Etcd {
         header: Header,
         floor: Option<Revision>,
     ) -> Result<(), Error> {
+        if mutation::without(Guard::OwnStore) {
+            return Ok(());
+        }
         let checked = self.0.store.identity().take_in(header, floor);
         checked.map_err(|refused| match refused {
             Refused::Foreign { .. } => foreign(operation, &refused),

@@ -12,6 +12,7 @@ use super::registration::Registered;
 use super::status::{Status, StatusError};
 use super::wait_ready::{NotReady, Requirements, WaitReady};
 use crate::etcd::Window;
+use crate::mutation::{self, Guard};
 use crate::store::Store;
 
 /// What `/readyz` shows. All clones share one state.
@@ -53,7 +54,8 @@ impl Default for Readiness {
 impl Readiness {
     /// Whether the registration stands and etcd was reached within its window, at this instant.
     pub fn registered(&self) -> bool {
-        self.with(|state| state.registration.as_ref().is_some_and(Window::is_open))
+        let serves = |window: &Window| mutation::without(Guard::Registration) || window.is_open();
+        self.with(|state| state.registration.as_ref().is_some_and(serves))
     }
 
     /// Whether the status admits this replica, as read after its registration.
@@ -94,7 +96,9 @@ impl Readiness {
         };
         loop {
             let registered = registrations.borrow_and_update().clone();
-            self.set(None, unread());
+            if !mutation::without(Guard::Registration) {
+                self.set(None, unread());
+            }
             tokio::select! {
                 () = stop.cancelled() => break,
                 changed = registrations.changed() => if changed.is_err() { break },

@@ -12,6 +12,7 @@ use super::status_key::StatusKey;
 use crate::etcd::{Etcd, KeyRange, Stop, Txn};
 use crate::failpoint;
 use crate::metrics::Metrics;
+use crate::mutation::{self, Guard};
 use crate::retry::Delays;
 use crate::term::{NodeWrites, TermGauges};
 
@@ -79,7 +80,9 @@ impl Restriction<'_> {
     fn look(&mut self) -> Result<Option<LastWrite>, String> {
         let releases = self.releases.borrow_and_update();
         let releases = releases.as_ref().ok_or("waiting for the list of nodes")?;
-        plan::may_restrict(releases, self.bundle).map_err(|blockers| blockers.to_string())?;
+        if !mutation::without(Guard::Releases) {
+            plan::may_restrict(releases, self.bundle).map_err(|blockers| blockers.to_string())?;
+        }
         Ok(releases.last_write.clone())
     }
 
@@ -95,6 +98,7 @@ impl Restriction<'_> {
         }
         failpoint::pause_at("gate.restricting").await;
         let proof = match last_write {
+            _ if mutation::without(Guard::Nodes) => Txn::new(),
             // The write itself, too: in a store that was restored, the same revision is that of another write.
             Some(LastWrite { key, revision, .. }) => Txn::new()
                 .when_unchanged(&key, revision)

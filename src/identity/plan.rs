@@ -7,6 +7,7 @@ use super::node::NodeRole;
 use super::recorded_node::RecordedNode;
 use super::request::{BadRequest, RequestedKey};
 use super::revocation::has_ended;
+use crate::mutation::{self, Guard};
 use crate::proto::NodeCertificate;
 use crate::proto::node_certificate::State;
 use crate::proto::node_spec::Membership;
@@ -168,7 +169,10 @@ pub fn plan(
         AtHand::Usable { .. } | AtHand::Unusable => return Decision::Wait(Wait::Authority),
         AtHand::NoCluster => return Decision::Wait(Wait::Cluster),
     }
-    Decision::Sign(role)
+    match mutation::without(Guard::Role) {
+        true => Decision::Sign(NodeRole::Manager),
+        false => Decision::Sign(role),
+    }
 }
 
 /// Decides about a record of etcd's certificates. `joined` is what the certificate of the node says whose join is in force, or why the

@@ -6,6 +6,8 @@ use backoff::ExponentialBackoff;
 use backoff::backoff::Backoff as _;
 use tokio::time::Instant;
 
+use crate::mutation::{self, Guard};
+
 mod keyed;
 
 pub use keyed::Backoff;
@@ -97,6 +99,9 @@ impl Delays {
 
     /// How long to wait before the next attempt.
     pub fn next_delay(&mut self) -> Duration {
+        if mutation::without(Guard::Backoff) {
+            return Duration::ZERO;
+        }
         let base = self.backoff.current_interval;
         // `max_elapsed_time` is None, so the crate never returns None; its cap stands in all the same.
         let around = self.backoff.next_backoff().unwrap_or(self.policy.most);

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::etcd::MemberId;
+use crate::mutation::{self, Guard};
 
 /// A listed member, as a quorum counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +106,9 @@ impl Change {
 /// # Errors
 /// The first cluster without a healthy quorum that the change may lead to.
 pub fn check(members: &[Vote], change: Change, in_doubt: &[Change]) -> Result<(), Quorum> {
+    if mutation::without(Guard::Quorum) {
+        return Ok(());
+    }
     let mut outcomes = vec![members.to_vec()];
     // Moves come last: whether a voter needs to be reached depends on the voters that there are in the end.
     for moves in [false, true] {

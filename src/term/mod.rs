@@ -8,6 +8,7 @@ use tracing::{error, info, warn};
 
 use crate::etcd::Fence;
 use crate::etcd::election::Leadership;
+use crate::mutation::{self, Guard};
 
 mod acts;
 mod gauges;
@@ -66,6 +67,11 @@ pub async fn run(
         End::Lost => margin,
         End::Stopped => STOP_LIMIT,
     };
+    if mutation::without(Guard::Join) {
+        leadership.resign().await;
+        tasks.shutdown().await;
+        return end;
+    }
     watchdog.cancelled(limit);
     tasks.shutdown().await;
     drop(watchdog);

@@ -18,6 +18,7 @@ const FLOORS: [(&str, &[&str]); 9] = [
             "own_thread.rs",
             "summary.rs",
             "failpoint.rs",
+            "mutation.rs",
             "grpc_code.rs",
             "grpc_status.rs",
             "causes.rs",

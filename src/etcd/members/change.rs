@@ -10,6 +10,7 @@ use super::list::ListedMember;
 use crate::etcd::connect::Etcd;
 use crate::etcd::error::{Class, Error};
 use crate::etcd::kv::MemberId;
+use crate::mutation::{self, Guard};
 
 /// Why a change was not confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -137,7 +138,10 @@ impl Etcd {
         let urls = peer_urls.to_vec();
         let added = self
             .change("member_add", through, |client| async move {
-                let options = MemberAddOptions::new().with_is_learner();
+                let options = match mutation::without(Guard::Learner) {
+                    true => MemberAddOptions::new(),
+                    false => MemberAddOptions::new().with_is_learner(),
+                };
                 client.cluster_client().member_add(urls, Some(options)).await
             })
             .await?;

@@ -4,6 +4,7 @@ use futures::FutureExt;
 use tracing::{debug, info};
 
 use super::TermState;
+use crate::mutation::{self, Guard};
 use crate::proto::Volume;
 use crate::span;
 use crate::store::Name;
@@ -19,7 +20,8 @@ use crate::volumes::retry_state::RetryState;
 impl TermState {
     /// Plans a volume and begins its next operation, or queues it, or ends its pass.
     pub(super) fn advance(&mut self, name: &Name) {
-        if self.unsettled.get(name).is_some_and(RetryState::is_active) {
+        let is_active = self.unsettled.get(name).is_some_and(RetryState::is_active);
+        if is_active && !mutation::without(Guard::InFlight) {
             return;
         }
         // Compensation goes first. Where it cannot be done now, it does not hold up another volume of the same name.

@@ -8,6 +8,7 @@ use super::records::{Settled, Versioned};
 use super::{Compensation, Failure, Interrupted, PublishedTo, Run};
 use crate::csi::{CallError, Capability, CsiNodeId, Effect, Session};
 use crate::failpoint;
+use crate::mutation::{self, Guard};
 use crate::proto::publication_status::State;
 use crate::proto::volume_secret::Call;
 use crate::proto::{Publication, Volume};
@@ -34,7 +35,10 @@ impl Run<'_> {
         let is_first_attempt = intent.is_some();
         if let Some(intent) = intent {
             self.check_capacity(&session, &intent).await?;
-            self.put(&mut stored, intent, None).await?;
+            match mutation::without(Guard::Intent) {
+                true => stored.object = intent,
+                false => self.put(&mut stored, intent, None).await?,
+            }
         }
         failpoint::abort_at("volumes.create-intended");
         let wanted = request::create(&stored.object)?;

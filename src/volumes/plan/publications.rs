@@ -5,6 +5,7 @@ use super::{
     Decision, Lost, Node, Observed, Plugin, Step, Target, WaitReason, access_mode, is_held, offers, scope_of,
 };
 use crate::etcd::Revision;
+use crate::mutation::{self, Guard};
 use crate::proto::access_mode::{Scope, Sharing};
 use crate::proto::node_spec::Availability as NodeAvailability;
 use crate::proto::publication_status::State;
@@ -90,8 +91,9 @@ impl Ending<'_> {
     }
 
     fn plan_pending_node_unpublish(&self, decision: &mut Decision) {
-        if let Some(lost) = self.lost() {
-            decision.choose(self.detach(Some(lost), false));
+        let lost = self.lost();
+        if lost.is_some() || mutation::without(Guard::Confirmation) {
+            decision.choose(self.detach(lost, false));
             return;
         }
         let message = format!(
@@ -109,7 +111,7 @@ impl Ending<'_> {
     ) {
         let csi_node_id = stored_node_id(self.publication);
         let restart = self.restart(observed);
-        if csi_node_id.is_empty() {
+        if csi_node_id.is_empty() || mutation::without(Guard::Unpublish) {
             decision.choose(Step::EndPublication {
                 node: self.name.clone(),
                 restart,
@@ -291,6 +293,10 @@ pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) 
             Some(csi_node_id) => decision.choose(Step::Publish {
                 node: node.clone(),
                 csi_node_id: csi_node_id.to_owned(),
+            }),
+            None if mutation::without(Guard::NodeId) => decision.choose(Step::Publish {
+                node: node.clone(),
+                csi_node_id: String::new(),
             }),
             None => {
                 let plugin = driver(observed.volume);

@@ -5,6 +5,7 @@ use prost::Message;
 use super::joins::set_progress;
 use super::{Context, Witness};
 use crate::etcd::{MemberId, Txn};
+use crate::mutation::{self, Guard};
 use crate::proto::join::Progress;
 use crate::proto::removal::Cause;
 use crate::proto::{Join, Member, Readdress, Removal, Role};
@@ -64,7 +65,10 @@ impl Context<'_> {
             return Some(txn);
         }
         // INV-12: the record of the removal, not the absence of the node, is the proof.
-        let txn = txn.when_present(&self.keys.removed(&record.node_uid));
+        let txn = match mutation::without(Guard::Removed) {
+            true => txn,
+            false => txn.when_present(&self.keys.removed(&record.node_uid)),
+        };
         if self
             .membership
             .member(id)
