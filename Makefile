@@ -5,10 +5,10 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test matrix quiet bench models fuzz e2e prepare build
+.PHONY: help run test matrix quiet bench models fuzz chaos mutations e2e prepare build
 
 help: ## List these commands
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
 
 run: build ## Run etcd, a kube-apiserver and the controller on this machine (ARGS="--members 3" passes options on)
 	@exec "$${CARGO_TARGET_DIR:-target}/debug/quorate" dev $(ARGS)
@@ -37,6 +37,17 @@ fuzz: ## Feed the decoders with inputs that an engine makes (TARGET=nodes feeds 
 
 e2e: build ## The shipped Deployment on real kubelets, as root (ARGS=external runs one overlay; docs/e2e.md)
 	@exec e2e/run $(ARGS)
+
+chaos: build ## Break a whole cluster from a seed and check its history, until one run fails (SEED=7 FAULTS=200; FAULTS=0 MINUTES=10 leaves it alone; KEEP=1)
+	@exec "$${CARGO_TARGET_DIR:-target}/debug/quorate-chaos" $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS)) \
+	  $(if $(MINUTES),--minutes $(MINUTES)) $(if $(KEEP),--keep) $(ARGS)
+
+# Its own directory, since what is built there runs nowhere else.
+MUTATED := $(or $(CARGO_TARGET_DIR),target)/mutations
+
+mutations: build ## Take the guards of the product out, one after the other, until the checker of chaos finds it (ARGS="--guards Fence,Window")
+	@QUORATE_MUTATIONS=1 CARGO_TARGET_DIR=$(MUTATED) cargo build --locked --package quorate --bin quorate
+	@exec "$${CARGO_TARGET_DIR:-target}/debug/quorate-mutations" --program $(MUTATED)/debug/quorate $(ARGS)
 
 prepare: ## Install what is missing on this machine (Debian; root or sudo)
 	@.ci/prepare

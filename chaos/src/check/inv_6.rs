@@ -1,0 +1,178 @@
+//! INV-6: calls of CSI plugins: one at a time for a volume, none without a node id, no deletion of what is published.
+
+use std::collections::BTreeMap;
+
+use super::inv_3::CHANGING;
+use super::past::Past;
+use super::publications::volumes_by;
+use super::{Rule, Violation};
+use crate::history::{At, CsiCall, CsiOutcome, Role, What};
+
+const RULE: Rule = Rule::Inv(6);
+
+/// The calls that change what is at a backend.
+fn calls<'h>(past: &Past<'h>) -> Vec<(usize, At, &'h CsiCall)> {
+    let calls = past.events().filter_map(|(index, event)| match &event.what {
+        What::Csi(call) if CHANGING.contains(&call.rpc.as_str()) => Some((index, event.at, call)),
+        _ => None,
+    });
+    calls.collect()
+}
+
+/// Calls that began while another one for the same volume was in flight. The leader gives a call up after its limit, whenever the
+/// plugin ends it; and a leader may repeat the call that its predecessor left.
+pub fn overlapping_calls(past: &Past<'_>) -> Vec<Violation> {
+    let settings = &past.history.run.settings;
+    let mut last: BTreeMap<&str, Vec<(usize, At, &CsiCall)>> = BTreeMap::new();
+    let mut found = Vec::new();
+    for (index, at, call) in calls(past) {
+        let earlier = last.entry(&call.volume).or_default();
+        for (other, begun, before) in earlier.iter() {
+            let given_up = begun.plus_millis(settings.csi_timeout);
+            let end = before
+                .ended
+                .or_else(|| death(past, *begun))
+                .unwrap_or(given_up)
+                .min(given_up);
+            let is_repeated =
+                before.rpc == call.rpc && before.node_id == call.node_id && leader_changed(past, *begun, at);
+            if end > at.plus_millis(settings.slack) && !is_repeated {
+                let sentence = format!(
+                    "{} for {} began while {} was in flight",
+                    call.rpc, call.volume, before.rpc
+                );
+                found.push(Violation::new(RULE, sentence, [*other, index]));
+            }
+        }
+        earlier.push((index, at, call));
+    }
+    found
+}
+
+/// When a plugin died first after this instant, and with it the calls in flight.
+fn death(past: &Past<'_>, after: At) -> Option<At> {
+    let plugins = past
+        .lives
+        .values()
+        .filter(|span| matches!(span.role, Role::Plugin { .. }));
+    let died = plugins.filter_map(|span| span.exited.map(|(at, _, _)| at));
+    died.filter(|at| *at >= after).min()
+}
+
+/// Whether a term ended or began between the two.
+fn leader_changed(past: &Past<'_>, from: At, to: At) -> bool {
+    let between = |at: At| from <= past.seen_by(at) && at <= past.seen_by(to);
+    past.terms.all.iter().any(|term| {
+        term.first.is_some_and(|(at, _)| between(at)) || term.ended.is_some_and(|(at, _)| between(at))
+    })
+}
+
+/// Calls whose node id is empty.
+pub fn empty_node_ids(past: &Past<'_>) -> Vec<Violation> {
+    let empty = calls(past)
+        .into_iter()
+        .filter(|(_, _, call)| call.node_id.as_deref() == Some(""));
+    empty
+        .map(|(index, _, call)| {
+            let sentence = format!(
+                "{} for {} was called with an empty node id",
+                call.rpc, call.volume
+            );
+            Violation::new(RULE, sentence, [index])
+        })
+        .collect()
+}
+
+/// Deletions of volumes that were still published, by the plugin's own answers.
+pub fn deleted_while_published(past: &Past<'_>) -> Vec<Violation> {
+    let mut published: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    let mut found = Vec::new();
+    for (index, at, call) in calls(past) {
+        // The records of what was published since the snapshot are gone with a restore.
+        published.retain(|_, shown| !was_restored_between(past, *shown, at));
+        let node = call.node_id.as_deref().unwrap_or_default();
+        match (call.rpc.as_str(), call.outcome) {
+            ("ControllerPublishVolume", CsiOutcome::Code(0)) => {
+                _ = published.insert((call.volume.as_str(), node), index)
+            }
+            // One that ended otherwise may have been carried out.
+            ("ControllerUnpublishVolume", CsiOutcome::Code(0) | CsiOutcome::Unknown) => {
+                published.remove(&(call.volume.as_str(), node));
+            }
+            ("DeleteVolume", _) => {
+                let held = published.iter().find(|((volume, _), _)| *volume == call.volume);
+                if let Some(((volume, node), shown)) = held {
+                    let sentence =
+                        format!("DeleteVolume for {volume} was called while it was published to {node}");
+                    found.push(Violation::new(RULE, sentence, [*shown, index]));
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+fn was_restored_between(past: &Past<'_>, event: usize, until: At) -> bool {
+    let since = past.history.events[event].at;
+    let mut restored = past
+        .events()
+        .filter(|(_, event)| matches!(event.what, What::Restored { .. }));
+    restored.any(|(_, event)| since <= event.at && event.at <= until)
+}
+
+/// Volumes that are at the backend at the end, and that neither a volume's record nor a tombstone names. A restore of etcd loses the
+/// records that are newer than its snapshot.
+pub fn forgotten_volumes(past: &Past<'_>) -> Vec<Violation> {
+    let Some((index, event)) = past
+        .events()
+        .find(|(_, event)| matches!(event.what, What::End { .. }))
+    else {
+        return Vec::new();
+    };
+    let What::End { backend_volumes, .. } = &event.what else {
+        return Vec::new();
+    };
+    let last = past.revision_by(event.at);
+    let tombstones = past.range_at(&past.keys.tombstones(), last);
+    let names_it = |id: &str| {
+        tombstones.iter().any(|(key, _)| {
+            let uid = past.keys.parse_tombstone(key);
+            uid.is_some_and(|uid| id.ends_with(uid))
+        })
+    };
+    let forgotten = backend_volumes.iter().filter(|id| {
+        volumes_by(past, id, last).is_empty() && !names_it(id) && !was_kept(past, id) && !was_lost(past, id)
+    });
+    forgotten
+        .map(|id| {
+            let made = calls(past).into_iter().find(|(_, _, call)| call.volume == **id);
+            let sentence = format!("volume {id} is at the backend, and no record names it");
+            Violation::new(
+                RULE,
+                sentence,
+                made.map(|(made, _, _)| made).into_iter().chain([index]),
+            )
+        })
+        .collect()
+}
+
+/// Whether a record of the volume said that it stays at the backend.
+fn was_kept(past: &Past<'_>, id: &str) -> bool {
+    super::publications::all_volumes(past).iter().any(|(_, volume)| {
+        let spec = volume.spec.clone().unwrap_or_default();
+        super::publications::is_id_of(volume, id)
+            && (spec.reclaim_policy() == quorate::proto::volume_spec::ReclaimPolicy::Retain
+                || spec.source.is_some())
+    })
+}
+
+/// Whether the volume was made before a restore of etcd.
+fn was_lost(past: &Past<'_>, id: &str) -> bool {
+    let restored = past
+        .events()
+        .filter(|(_, event)| matches!(event.what, What::Restored { .. }))
+        .last();
+    let made = calls(past).into_iter().find(|(_, _, call)| call.volume == id);
+    restored.is_some_and(|(_, restored)| made.is_some_and(|(_, at, _)| at <= restored.at))
+}

@@ -1,0 +1,271 @@
+//! Who led when, by the keys of the election, and how long each process could believe it.
+
+use std::collections::BTreeMap;
+
+use super::past::{Past, written};
+use crate::history::{At, Change, LeaseOp, Process, Revision, What};
+
+/// Every candidacy of the history.
+#[derive(Default)]
+pub struct Terms<'h> {
+    pub all: Vec<Term<'h>>,
+    /// The answered grants and renewals of each lease, by its id and its process.
+    renewals: BTreeMap<(i64, &'h Process), Vec<Renewal>>,
+}
+
+/// A candidacy: from the creation of its key to the end of the key. It is a term from when its key is the first.
+pub struct Term<'h> {
+    pub key: &'h [u8],
+    pub created: Revision,
+    pub lease: i64,
+    /// The process that stands behind the key, if its proxy saw it.
+    pub process: Option<&'h Process>,
+    /// The event that created the key.
+    pub event: usize,
+    /// When the watch saw it as the first key, and from which revision on.
+    pub first: Option<(At, Revision)>,
+    /// When the watch saw the end of the key, and by which event.
+    pub ended: Option<(At, usize)>,
+    /// The key ended with its store: the process cannot know before its first answer of the restored one.
+    pub is_lost: bool,
+}
+
+struct Renewal {
+    sent: At,
+    answered: At,
+    ttl: u64,
+}
+
+/// Why a process could not believe at an instant that it leads.
+pub enum Outside {
+    /// It never stood for election by then.
+    NoCandidate,
+    /// Another key was the first.
+    NotFirst(usize),
+    /// Its key had gone.
+    Ended(At, usize),
+    /// No renewal of its lease was recent enough: since when.
+    Closed(At, usize),
+}
+
+impl Outside {
+    /// In words, after "while".
+    pub fn words(&self) -> String {
+        match self {
+            Self::NoCandidate => "it has no key in the election".to_owned(),
+            Self::NotFirst(_) => "an older key of the election exists".to_owned(),
+            Self::Ended(at, _) => format!("its key of the election is gone since {at}"),
+            Self::Closed(at, _) => format!("its window is closed since {at}"),
+        }
+    }
+
+    /// The event that shows it.
+    pub fn event(&self) -> Option<usize> {
+        match self {
+            Self::NoCandidate => None,
+            Self::NotFirst(event) | Self::Ended(_, event) | Self::Closed(_, event) => Some(*event),
+        }
+    }
+
+    /// Since when it is so, where that matters to an excuse.
+    pub fn since(&self) -> Option<At> {
+        match self {
+            Self::Ended(at, _) | Self::Closed(at, _) => Some(*at),
+            Self::NoCandidate | Self::NotFirst(_) => None,
+        }
+    }
+}
+
+impl<'h> Terms<'h> {
+    pub fn of(past: &Past<'h>) -> Self {
+        let mut terms = Self {
+            renewals: renewals(past),
+            ..Self::default()
+        };
+        let owners = owners(past);
+        for (index, event) in past.events() {
+            match &event.what {
+                What::Restored { epoch, .. } => terms.restore(past, *epoch, event.at, index),
+                What::Changed(changed) if past.keys.candidates().contains(&changed.key.0) => {
+                    if changed.revision.revision <= past.snapshot(changed.revision.epoch).unwrap_or(0) {
+                        continue;
+                    }
+                    match &changed.change {
+                        Change::Put { created, lease, .. } => {
+                            let created = Revision {
+                                revision: *created,
+                                ..changed.revision
+                            };
+                            terms.stand(&changed.key.0, created, *lease, &owners, index);
+                        }
+                        Change::Deleted => terms.end(&changed.key.0, event.at, index),
+                    }
+                    terms.find_first(event.at, changed.revision);
+                }
+                _ => {}
+            }
+        }
+        terms
+    }
+
+    fn stand(
+        &mut self,
+        key: &'h [u8],
+        created: Revision,
+        lease: i64,
+        owners: &BTreeMap<&'h [u8], &'h Process>,
+        event: usize,
+    ) {
+        if !self
+            .all
+            .iter()
+            .any(|term| term.key == key && term.created == created)
+        {
+            self.all.push(Term {
+                key,
+                created,
+                lease,
+                process: owners.get(key).copied(),
+                event,
+                first: None,
+                ended: None,
+                is_lost: false,
+            });
+        }
+    }
+
+    fn end(&mut self, key: &[u8], at: At, event: usize) {
+        for term in self
+            .all
+            .iter_mut()
+            .filter(|term| term.key == key && term.ended.is_none())
+        {
+            term.ended = Some((at, event));
+        }
+    }
+
+    /// A restore ends every candidacy, and begins again those whose keys the snapshot has.
+    fn restore(&mut self, past: &Past<'h>, epoch: u32, at: At, event: usize) {
+        for term in self.all.iter_mut().filter(|term| term.ended.is_none()) {
+            term.ended = Some((at, event));
+            term.is_lost = true;
+        }
+        let begin = Revision {
+            epoch,
+            revision: past.snapshot(epoch).unwrap_or(0),
+        };
+        let owners = owners(past);
+        for (key, version) in past.range_at(&past.keys.candidates(), begin) {
+            let created = Revision {
+                epoch,
+                revision: version.created,
+            };
+            self.stand(key, created, version.lease, &owners, version.event);
+        }
+        self.find_first(at, begin);
+    }
+
+    fn find_first(&mut self, at: At, revision: Revision) {
+        let standing = self.all.iter_mut().filter(|term| term.ended.is_none());
+        if let Some(first) = standing.min_by_key(|term| term.created)
+            && first.first.is_none()
+        {
+            first.first = Some((at, revision));
+        }
+    }
+
+    /// The first key of the election just before a revision.
+    pub fn leader_before(&self, past: &Past<'h>, revision: Revision) -> Option<(&'h [u8], i64)> {
+        let range = past.keys.candidates();
+        let before = super::past::before(revision);
+        let standing = past.range_at(&range, before).into_iter();
+        standing
+            .map(|(key, version)| (key, version.created))
+            .min_by_key(|(_, created)| *created)
+    }
+
+    /// Whether the process could believe at this instant that it leads, by the times of the harness and their slack.
+    pub fn judge(&self, past: &Past<'h>, process: &Process, at: At) -> Result<&Term<'h>, Outside> {
+        let slack = past.history.run.settings.slack;
+        let begun = past.seen_by(at);
+        let own = self.all.iter().filter(|term| term.process == Some(process));
+        let mut why = Outside::NoCandidate;
+        for term in own {
+            let Some((first, _)) = term.first.filter(|(first, _)| *first <= begun) else {
+                if past.history.events[term.event].at <= begun {
+                    why = Outside::NotFirst(term.event);
+                }
+                continue;
+            };
+            let ended = term.ended.filter(|_| !term.is_lost);
+            if let Some((ended, event)) = ended.filter(|(ended, _)| ended.plus_millis(slack) < at) {
+                why = Outside::Ended(ended, event);
+                continue;
+            }
+            match self.closed(past, term, process, first, at) {
+                Some(closed) => why = Outside::Closed(closed, term.event),
+                None => return Ok(term),
+            }
+        }
+        Err(why)
+    }
+
+    /// Since when the window of a term is closed at this instant, if it is.
+    fn closed(&self, past: &Past<'h>, term: &Term<'h>, process: &Process, first: At, at: At) -> Option<At> {
+        let renewals = self
+            .renewals
+            .iter()
+            .find(|((lease, by), _)| *lease == term.lease && *by == process)?
+            .1;
+        let ends = renewals
+            .iter()
+            .filter(|renewal| renewal.answered <= at.max(first));
+        let end = ends.map(Renewal::end).max()?;
+        (end.plus_millis(past.history.run.settings.slack) < at).then_some(end)
+    }
+}
+
+impl Renewal {
+    /// When the window closes that it opens: its sending, the TTL less the margin later. The margin is a fifth of the TTL,
+    /// at least a second, of a short one a third.
+    fn end(&self) -> At {
+        let ttl = self.ttl * 1000;
+        let margin = (ttl / 5).max((ttl / 3).min(1000));
+        self.sent.plus_millis(ttl - margin)
+    }
+}
+
+fn renewals<'h>(past: &Past<'h>) -> BTreeMap<(i64, &'h Process), Vec<Renewal>> {
+    let mut renewals: BTreeMap<_, Vec<Renewal>> = BTreeMap::new();
+    for (_, event) in past.events() {
+        let What::Lease(call) = &event.what else { continue };
+        let ttl = call.outcome.done().and_then(|ttl| u64::try_from(*ttl).ok());
+        let is_renewal = matches!(call.op, LeaseOp::Grant | LeaseOp::KeepAlive);
+        if let (true, Some(ttl), Some(answered)) = (is_renewal, ttl, call.answered) {
+            renewals.entry((call.lease, &call.by)).or_default().push(Renewal {
+                sent: event.at,
+                answered,
+                ttl,
+            });
+        }
+    }
+    renewals
+}
+
+/// The process that put each key of the election.
+fn owners<'h>(past: &Past<'h>) -> BTreeMap<&'h [u8], &'h Process> {
+    let range = past.keys.candidates();
+    let mut owners = BTreeMap::new();
+    for (_, _, call) in past.store_calls() {
+        for key in call
+            .then
+            .iter()
+            .filter(|op| matches!(op, crate::history::Op::Put { .. }))
+        {
+            if let Some(key) = written(key).filter(|key| range.contains(key)) {
+                owners.insert(key, &call.by);
+            }
+        }
+    }
+    owners
+}

@@ -1,0 +1,406 @@
+//! What is added to the sound history for each check, and what is added and is no fault.
+
+use quorate::etcd::MemberId;
+use quorate::gate::status::State as StatusState;
+use quorate::proto::join::Progress;
+use quorate::proto::publication_status::State;
+use quorate::proto::{Join, Registration, Role, VolumeStatus, node_certificate, removal};
+
+use super::sound::{
+    certificate, created, garbage, list, member, members, network, node, publication, put_status, service,
+    status, task, volume,
+};
+use super::story::{Story, compare, compare_all, delete, name, process, put};
+use crate::history::{
+    Bytes, Is, LeaseOp, Life, MemberChange, Op, Poll, Role as ProcessRole, Signal, Target, Verb, What,
+};
+
+type Doctor = fn(&mut Story);
+
+/// For each check, what it alone finds.
+pub const DOCTORED: [(&str, Doctor); 44] = [
+    ("replicas write unfenced only what they own", |story| {
+        let by = process("replica-c#1");
+        let json = story.keys.status_json();
+        story.writes(&by, Vec::new(), vec![put(json, &Join::default())]);
+    }),
+    ("replicas write unfenced only what they own", |story| {
+        // A part of a record that replicas write for nodes, but not this part.
+        let by = process("replica-c#1");
+        let key = story.keys.node(&name("n1"));
+        story.writes(&by, Vec::new(), vec![put(key, &node("u1", Role::Manager))]);
+    }),
+    ("a fenced write is of the present leader", |story| {
+        // A second key of the same process: its window is open, and it is not the first.
+        let by = story.leader.clone().unwrap();
+        let key = story.candidate(4);
+        story.writes(
+            &by.process,
+            vec![compare(key.clone(), Target::Created(0))],
+            vec![Op::Put {
+                key: key.clone().into(),
+                value: Bytes::default(),
+                lease: 4,
+                keep_lease: false,
+            }],
+        );
+        let fence = compare(key, Target::Created(story.revision.revision));
+        let json = story.keys.status_json();
+        story.writes(&by.process, vec![fence], vec![put(json, &Join::default())]);
+    }),
+    ("a leader writes within its window", |story| {
+        story.silently_after(9_000);
+        let json = story.keys.status_json();
+        let fence = story.fence();
+        story.is_refused(
+            &process("replica-c#1"),
+            vec![fence],
+            vec![put(json, &Join::default())],
+        );
+    }),
+    ("calls start within the window", |story| {
+        story.silently_after(9_000);
+        story.kubernetes(Verb::Patch, "base");
+    }),
+    ("calls start within the window", |story| {
+        let d = story.replica("d", "1.1.0");
+        story.kubernetes_by(&d, Verb::Patch, "base", 200);
+    }),
+    ("an intent stands before its call", |story| {
+        story.operator(
+            story.keys.volume(&name("x")),
+            &volume("x1", VolumeStatus::default()),
+        );
+        story.csi("CreateVolume", "vol-x1", None, 20);
+    }),
+    ("an intent stands before its call", |story| {
+        story.member(MemberChange::Promote(1), 5);
+    }),
+    ("an intent stands before its call", |story| {
+        story.kubernetes(Verb::Create, "other");
+    }),
+    ("no replica serves that the status excludes", |story| {
+        let d = story.replica("d", "1.0.0");
+        story.poll(&d, true);
+    }),
+    ("a restriction proves that no node changed", |story| {
+        let working = put_status(story, &status(StatusState::Working, "1.0.0", "1.1.0"));
+        story.leads(Vec::new(), vec![working]);
+    }),
+    ("a restriction proves that no node changed", |story| {
+        let seen = story.revision.revision;
+        story.operator(story.keys.node(&name("n1")), &node("u1", Role::Worker));
+        let unwritten = compare_all(&story.keys.nodes(), Target::Modified(seen + 1), Is::Less);
+        let working = put_status(story, &status(StatusState::Working, "1.0.0", "1.1.0"));
+        story.leads(vec![unwritten], vec![working]);
+    }),
+    ("a restriction excludes no registered release", |story| {
+        story.replica("d", "1.1.0");
+        let seen = story.revision.revision;
+        let unwritten = compare_all(&story.keys.nodes(), Target::Modified(seen + 1), Is::Less);
+        let working = put_status(story, &status(StatusState::Working, "1.1.0", "1.2.0"));
+        story.leads(vec![unwritten], vec![working]);
+    }),
+    ("the status is restricted before the objects change", |story| {
+        let lax = put_status(story, &status(StatusState::Working, "1.1.0", "0.1.0"));
+        story.leads(Vec::new(), vec![lax]);
+        story.after(200);
+        story.kubernetes(Verb::Patch, "base");
+    }),
+    ("voters are added as learners", |story| {
+        add_intent(story);
+        story.member(add(false), 5);
+    }),
+    ("voters are added as learners", |story| {
+        list(story, &[(1, true), (2, true), (3, true), (4, true)]);
+    }),
+    ("members change one at a time", |story| {
+        add_intent(story);
+        story.member(add(true), 900);
+        story.member(add(true), 5);
+    }),
+    ("only recorded members are removed", |story| {
+        story.member(MemberChange::Remove(77), 5);
+    }),
+    ("only recorded members are removed", |story| {
+        list(story, &[(1, true), (3, true)]);
+    }),
+    ("a quorum is healthy after a change", |story| {
+        let stalled = member("n1", "u1", Some(removal::Cause::Stalled), false);
+        story.leads(Vec::new(), vec![put(story.keys.member(MemberId(1)), &stalled)]);
+        for _ in 0..110 {
+            members(story, [true, true, false]);
+        }
+        list(story, &[(2, true), (3, false)]);
+    }),
+    ("a quorum is healthy after a change", |story| {
+        let stalled = member("n1", "u1", Some(removal::Cause::Stalled), false);
+        story.leads(Vec::new(), vec![put(story.keys.member(MemberId(1)), &stalled)]);
+        for _ in 0..110 {
+            members(story, [true, true, false]);
+        }
+        story.member(MemberChange::Remove(1), 5);
+        members(story, [true, true, false]);
+    }),
+    ("one call at a time for a volume", |story| {
+        story.csi("ControllerExpandVolume", "vol-k", None, 5_000);
+        story.csi("ControllerExpandVolume", "vol-k", None, 20);
+    }),
+    ("no call carries an empty node id", |story| {
+        story.csi("ControllerUnpublishVolume", "vol-k", Some(""), 20);
+    }),
+    ("no volume is deleted while published", |story| {
+        let attempted = VolumeStatus {
+            delete_attempted: true,
+            ..created("k")
+        };
+        story.leads(
+            Vec::new(),
+            vec![put(story.keys.volume(&name("kept")), &volume("k", attempted))],
+        );
+        story.csi("DeleteVolume", "vol-k", None, 20);
+    }),
+    ("no backend volume is forgotten", |story| {
+        story.end(&[], &["vol-k", "vol-lost"])
+    }),
+    ("nothing is detached without a word", |story| {
+        let key = story.keys.publication(&name("kept"), &name("n1"));
+        let ending = publication("kept", "u1", State::PendingUnpublish, "csi-n1");
+        story.leads(Vec::new(), vec![put(key, &ending)]);
+    }),
+    ("one writer has a volume of one writer", |story| {
+        let key = story.keys.publication(&name("kept"), &name("n2"));
+        story.operator(key, &publication("kept", "u2", State::PendingPublish, ""));
+    }),
+    ("services are deleted without tasks", |story| {
+        let key = story.keys.service(&name("db"));
+        story.operator(key.clone(), &service(&[], true));
+        let no_task = compare_all(&story.keys.tasks_of(&name("db")), Target::Created(0), Is::Equal);
+        story.leads(vec![no_task], vec![delete(key)]);
+    }),
+    ("services are deleted without tasks", |story| {
+        let key = story.keys.service(&name("api"));
+        story.operator(key.clone(), &service(&[], true));
+        story.leads(Vec::new(), vec![delete(key)]);
+    }),
+    ("services are deleted without tasks", |story| {
+        let key = story.keys.service(&name("api"));
+        story.operator(key.clone(), &service(&[], false));
+        let no_task = compare_all(&story.keys.tasks_of(&name("api")), Target::Created(0), Is::Equal);
+        story.leads(vec![no_task], vec![delete(key)]);
+    }),
+    ("networks are deleted marked and unused", |story| {
+        let key = story.keys.network(&name("back"));
+        story.operator(key.clone(), &network(false));
+        story.leads(Vec::new(), vec![delete(key)]);
+    }),
+    ("networks are deleted marked and unused", |story| {
+        let key = story.keys.network(&name("back"));
+        story.operator(key.clone(), &network(true));
+        story.operator(story.keys.service(&name("api")), &service(&["back"], false));
+        story.leads(Vec::new(), vec![delete(key)]);
+    }),
+    ("one bad object delays only itself", |story| {
+        let bad = Op::Put {
+            key: story.keys.service(&name("bad")).into(),
+            value: garbage(),
+            lease: 0,
+            keep_lease: false,
+        };
+        story.outside(vec![bad]);
+        story.operator(story.keys.service(&name("api")), &service(&[], true));
+        story.after(61_000);
+    }),
+    ("no retry is hot", |story| {
+        let by = process("replica-c#1");
+        for _ in 0..30 {
+            story.after(20);
+            story.kubernetes_by(&by, Verb::Patch, "base", 500);
+        }
+    }),
+    ("nothing happens after the lease is revoked", |story| {
+        let (by, fence) = (process("replica-c#1"), story.fence());
+        story.lease(&by, 3, LeaseOp::Revoke);
+        story.after(50);
+        let json = story.keys.status_json();
+        story.is_refused(&by, vec![fence], vec![put(json, &Join::default())]);
+    }),
+    ("a replica that is asked to ends with exit code 0", |story| {
+        let d = story.replica("d", "1.1.0");
+        story.after(3_000);
+        story.signal(&d, Signal::Terminate);
+        story.after(500);
+        story.life(&d, Life::Exited { code: Some(1) });
+    }),
+    ("no replica goes on over a restored store", |story| {
+        let d = story.replica("d", "1.1.0");
+        restored(story, 3);
+        let key = story.keys.registration(&name("d"));
+        for _ in 0..10 {
+            story.writes(&d, Vec::new(), vec![put(key.clone(), &Registration::default())]);
+            story.after(1_000);
+        }
+    }),
+    ("what ends has its record", |story| {
+        let key = story.keys.task(&name("db"), &name("2"));
+        story.operator(
+            key.clone(),
+            &task("db", "n1", quorate::proto::task_status::State::Running),
+        );
+        let orphaned = task("db", "n1", quorate::proto::task_status::State::Orphaned);
+        story.leads(Vec::new(), vec![put(key, &orphaned)]);
+    }),
+    ("what ends has its record", |story| {
+        // The node is merely absent: nothing says that it was removed.
+        let record = member("n7", "u7", Some(removal::Cause::NodeGone), false);
+        story.leads(Vec::new(), vec![put(story.keys.member(MemberId(7)), &record)]);
+    }),
+    ("what ends has its record", |story| {
+        story.kubernetes(Verb::Delete, "base")
+    }),
+    ("a certificate says the observed role", |story| {
+        issue(story, "u1", Role::Manager, true)
+    }),
+    ("a certificate says the observed role", |story| {
+        issue(story, "u1", Role::Worker, false)
+    }),
+    ("a certificate says the observed role", |story| {
+        // Another node of that name.
+        issue(story, "u0", Role::Worker, true);
+    }),
+    ("everything settles as desired", |story| {
+        story.end(&["volume kept is not published"], &[])
+    }),
+];
+
+/// What is no fault, although it looks like one.
+pub const EXCUSED: [(&str, Doctor); 9] = [
+    (
+        "a call of a process that was stopped between its decision and the call",
+        |story| {
+            let by = process("replica-c#1");
+            story.signal(&by, Signal::Stop);
+            story.silently_after(9_000);
+            story.signal(&by, Signal::Continue);
+            story.silently_after(5);
+            story.kubernetes(Verb::Patch, "base");
+        },
+    ),
+    ("a call that a partition held back", |story| {
+        story.fault("replica-c", true, 9_000);
+        story.silently_after(9_100);
+        story.kubernetes(Verb::Patch, "base");
+    }),
+    (
+        "a plugin that ends a call long after the leader gave it up",
+        |story| {
+            story.csi("ControllerExpandVolume", "vol-k", None, 60_000);
+            story.after(15_100);
+            story.csi("ControllerExpandVolume", "vol-k", None, 20);
+        },
+    ),
+    ("a call that ended with the plugin", |story| {
+        let plugin = story.starts(
+            "plugin#1",
+            ProcessRole::Plugin {
+                plugin: "csi".to_owned(),
+            },
+        );
+        story.csi("ControllerExpandVolume", "vol-k", None, 10_000);
+        story.unended();
+        story.life(&plugin, Life::Exited { code: None });
+        story.csi("ControllerExpandVolume", "vol-k", None, 20);
+    }),
+    ("a call that the next leader repeats", |story| {
+        story.csi("ControllerExpandVolume", "vol-k", None, 10_000);
+        let d = story.replica("d", "1.1.0");
+        story.steps_down();
+        story.elected(&d, 5);
+        story.csi("ControllerExpandVolume", "vol-k", None, 20);
+    }),
+    ("a replica that is asked to end as soon as it starts", |story| {
+        let d = story.replica("d", "1.1.0");
+        story.signal(&d, Signal::Terminate);
+        story.after(10);
+        story.life(&d, Life::Exited { code: None });
+    }),
+    (
+        "a restriction beside a replica that waits, since the status excluded it before",
+        |story| {
+            story.replica("d", "1.0.0");
+            let seen = story.revision.revision;
+            let unwritten = compare_all(&story.keys.nodes(), Target::Modified(seen + 1), Is::Less);
+            let working = put_status(story, &status(StatusState::Working, "1.0.0", "1.1.0"));
+            story.leads(vec![unwritten], vec![working]);
+        },
+    ),
+    ("a poll that the restriction overtook", |story| {
+        let lax = put_status(story, &status(StatusState::Working, "1.1.0", "0.1.0"));
+        story.leads(Vec::new(), vec![lax]);
+        let d = story.replica("d", "1.0.0");
+        story.after(200);
+        story.happens(What::Poll(Poll {
+            of: d,
+            answered: story.now.plus_millis(300),
+            ready: true,
+        }));
+        story.outside(vec![delete(story.keys.registration(&name("d")))]);
+        let seen = story.revision.revision;
+        let unwritten = compare_all(&story.keys.nodes(), Target::Modified(seen + 1), Is::Less);
+        let working = put_status(story, &status(StatusState::Working, "1.1.0", "1.1.0"));
+        story.leads(vec![unwritten], vec![working]);
+    }),
+    ("a replica that ends when it finds the store restored", |story| {
+        let d = story.replica("d", "1.1.0");
+        restored(story, 3);
+        let key = story.keys.registration(&name("d"));
+        story.is_refused(&d, Vec::new(), vec![put(key, &Registration::default())]);
+        story.after(100);
+        story.life(&d, Life::Exited { code: Some(1) });
+    }),
+];
+
+fn add_intent(story: &mut Story) {
+    let join = Join {
+        progress: Progress::Adding.into(),
+        peer_urls: vec!["http://n9".to_owned()],
+        ..Join::default()
+    };
+    story.leads(Vec::new(), vec![put(story.keys.join(&name("n9")), &join)]);
+}
+
+fn add(learner: bool) -> MemberChange {
+    MemberChange::Add {
+        learner,
+        peer_urls: vec!["http://n9".to_owned()],
+    }
+}
+
+/// A certificate of n1 is recorded under this uid, for this role.
+fn issue(story: &mut Story, uid: &str, role: Role, is_compared: bool) {
+    let key = story.keys.certificate(uid);
+    let compares = match is_compared {
+        true => vec![
+            story.modified(key.clone()),
+            story.modified(story.keys.node(&name("n1"))),
+        ],
+        false => vec![story.modified(key.clone())],
+    };
+    let issued = certificate("n1", role, node_certificate::State::Issued, "another chain");
+    story.leads(compares, vec![put(key, &issued)]);
+}
+
+/// The replicas but `d` are killed, and etcd is restored from a snapshot of this revision.
+fn restored(story: &mut Story, revision: i64) {
+    let c = process("replica-c#1");
+    story.signal(&c, Signal::Kill);
+    story.life(&c, Life::Exited { code: None });
+    story.leader = None;
+    story.after(500);
+    story.revision.epoch += 1;
+    story.revision.revision = revision;
+    story.happens(What::Restored {
+        epoch: story.revision.epoch,
+        revision,
+    });
+}
