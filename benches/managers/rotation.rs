@@ -2,7 +2,7 @@
 //! and the replica get their certificates by hand, as a person puts them in place.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -47,14 +47,14 @@ pub async fn table(rounds: usize) -> Result<Table> {
     let mut at_work = JoinSet::new();
     at_work.spawn(write(Arc::clone(&cluster), Arc::clone(&beside)));
     at_work.spawn(look(Arc::clone(&cluster), Arc::clone(&beside)));
-    let taken = || std::mem::take(&mut *beside.lock().expect("no holder of it panics"));
+    let taken = || std::mem::take(&mut *held(&beside));
 
     let (mut whole, mut gap, mut idle_gap) = (Samples::default(), Samples::default(), Samples::default());
     let (mut without_quorum, mut one_down, mut writes) =
         (Samples::default(), Samples::default(), Samples::default());
     for round in 1..=rounds {
         eprintln!("rotation {round}/{rounds}: nothing");
-        drop(taken());
+        _ = taken();
         sleep(Duration::from_secs(10)).await;
         idle_gap.push_time(taken().longest_gap);
         eprintln!("rotation {round}/{rounds}");
@@ -99,6 +99,11 @@ pub async fn table(rounds: usize) -> Result<Table> {
     Ok(table)
 }
 
+/// What was seen so far. No holder of the lock leaves it half written.
+fn held(beside: &Mutex<Beside>) -> MutexGuard<'_, Beside> {
+    beside.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Writes, one after the other, for ever.
 async fn write(cluster: Arc<Cluster>, beside: Arc<Mutex<Beside>>) {
     let mut last = Instant::now();
@@ -110,7 +115,7 @@ async fn write(cluster: Arc<Cluster>, beside: Arc<Mutex<Beside>>) {
         let mut client = client.kv_client();
         while let Ok(Ok(_)) = timeout(WRITE_LIMIT, client.put("/written", "again", None)).await {
             let gap = std::mem::replace(&mut last, Instant::now()).elapsed();
-            let mut beside = beside.lock().expect("no holder of it panics");
+            let mut beside = held(&beside);
             beside.longest_gap = beside.longest_gap.max(gap);
             beside.writes += 1;
         }
@@ -127,7 +132,7 @@ async fn look(cluster: Arc<Cluster>, beside: Arc<Mutex<Beside>>) {
         }
         let passed = std::mem::replace(&mut last, Instant::now()).elapsed();
         {
-            let mut beside = beside.lock().expect("no holder of it panics");
+            let mut beside = held(&beside);
             if up < cluster.agents.len() {
                 beside.one_down += passed;
             }

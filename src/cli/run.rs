@@ -92,9 +92,8 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             () = status.pulse.clone().beat_forever() => return Ok(()),
             etcd = connect(config, &metrics, args.start_limit()) => etcd?,
         };
-        let lost = etcd.clone();
         let store = Store { etcd, keys };
-        let warning = warn_of_known_faults(store.clone());
+        let (lost, warning) = (store.etcd.clone(), warn_of_known_faults(store.clone()));
         let wiring = Wiring {
             settings: args.settings(node, versions, Reader::new(keyring, kubernetes.clone()), page),
             store,
@@ -240,7 +239,7 @@ async fn connect(config: Config, metrics: &Metrics, limit: Option<Duration>) -> 
     }
 }
 
-/// Warns once of each release of etcd with a known fault that a member runs now. Tries again until etcd has told the members. Never
+/// Warns once of each release of etcd with a known fault that a member runs now. Tries again until etcd has listed its members. Never
 /// returns.
 async fn warn_of_known_faults<T>(store: Store) -> T {
     let mut delays = Delays::etcd();
