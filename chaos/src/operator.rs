@@ -12,7 +12,9 @@ use tokio::time::{sleep, timeout};
 use crate::Error;
 use crate::history::{Command, Role, What};
 use crate::recorder::Recorder;
-use crate::world::DRIVER;
+
+/// The name of the plugin.
+pub const DRIVER: &str = "chaos.csi.quorate.dev";
 
 /// How long a command may take. In the middle of faults etcd may not answer for long.
 const COMMAND_LIMIT: Duration = Duration::from_secs(25);

@@ -18,7 +18,7 @@ use crate::schedule::{Kind, Schedule, schedule};
 use crate::settle::{Wanted, unsettled};
 use crate::workload::{self, Acts, work};
 use crate::world::{LEASE_TTL, Plan, SIZES, World, audit_log, releases};
-use crate::{Error, logs, polls, world};
+use crate::{Error, logs, operator, polls};
 
 /// Until everything is settled. Leases of killed processes end, backoffs of minutes are over, learners catch up.
 const SETTLE_LIMIT: Duration = Duration::from_secs(300);
@@ -156,7 +156,7 @@ async fn carry_out(options: &Options, schedule: &Schedule, recorder: Arc<Recorde
     });
     let stopped = faults.world.stop().await?;
     for call in stopped.plugin.calls().map_err(Error::read(&options.directory))? {
-        let event = logs::csi_event(&call, world::DRIVER, |micros| recorder.at_wall(micros));
+        let event = logs::csi_event(&call, operator::DRIVER, |micros| recorder.at_wall(micros));
         recorder.record(event.at, event.what);
     }
     logs::record_audit(&audit_log(&options.directory), &recorder)

@@ -8,9 +8,9 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::Error;
-use crate::operator::Operator;
+use crate::operator::{DRIVER, Operator};
 use crate::schedule::index;
-use crate::world::{DRIVER, agent_names};
+use crate::world::agent_names;
 
 /// Exit codes of a command that leaves nothing to do: done, and not found.
 const OVER: [i32; 2] = [0, 3];

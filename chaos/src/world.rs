@@ -19,14 +19,11 @@ use tokio::time::sleep;
 
 use crate::Error;
 use crate::history::{ReplicaRelease, Role};
-use crate::operator::Operator;
+use crate::operator::{DRIVER, Operator};
 use crate::recorder::Recorder;
 use crate::schedule::Sizes;
 use crate::tap::Tap;
 use crate::watch::Watch;
-
-/// The name of the plugin.
-pub const DRIVER: &str = "chaos.csi.quorate.dev";
 
 /// The sizes of every run.
 pub const SIZES: Sizes = Sizes {

@@ -13,7 +13,7 @@ use quorate::identity::{
 };
 use quorate::secrets::Keyring;
 
-use crate::stored::NOW;
+use crate::given::NOW;
 
 /// A kubeconfig. What it names in files and programs is left out: no input reads or runs anything.
 pub fn kubeconfig(data: &[u8]) {

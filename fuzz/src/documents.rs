@@ -9,7 +9,7 @@ use quorate::store::object::change::{Part, Rejection, Request, Step, StoredValue
 use quorate::store::object::{Object as _, text};
 use serde_json::Value;
 
-use crate::stored::{KEYS, NOW, UID};
+use crate::given::{KEYS, NOW, UID};
 
 /// Checks a text as `apply` does, creates what it describes, and applies the text and what is shown of the objects again.
 pub fn documents(data: &[u8]) {

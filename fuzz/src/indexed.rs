@@ -10,7 +10,7 @@ use quorate::roles;
 use quorate::store::Update;
 use quorate::volumes::index as volumes;
 
-use crate::stored::{KEYS, UID};
+use crate::given::{KEYS, UID};
 
 /// Feeds the value to every index whose range has the key.
 pub fn indexed(kv: &KeyValue) {

@@ -3,7 +3,7 @@
 use quorate::store::Id;
 use quorate::store::keys::{CertificationKey, DeallocatorKey, KeySpace, NodeKey, RoleKey, parse_object};
 
-use crate::stored::KEYS;
+use crate::given::KEYS;
 
 /// The spaces whose keys name objects.
 const SPACES: [KeySpace; 13] = [

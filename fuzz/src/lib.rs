@@ -8,6 +8,7 @@ mod bundles;
 mod credentials;
 mod documents;
 mod flags;
+mod given;
 mod indexed;
 mod keys;
 mod shown;

@@ -11,7 +11,7 @@ use quorate::store::object::{Object as _, text};
 use quorate::wire;
 use serde_json::Value;
 
-use crate::stored::{KEYS, NOW, UID};
+use crate::given::{KEYS, NOW, UID};
 
 /// A field that no release knows yet, and its content.
 const LATER: u64 = 5000;

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::LazyLock;
 
-use jiff::Timestamp;
 use prost::Message;
 use quorate::etcd::{KeyValue, MemberId, Revision};
 use quorate::gate::status::{State, Status};
@@ -18,18 +17,13 @@ use quorate::release::Release;
 use quorate::replica::read_log_level;
 use quorate::roles::node_update;
 use quorate::secrets::{Keyring, Recipient};
+use quorate::store::Name;
 use quorate::store::keys::Joiner;
 use quorate::store::object::Object;
-use quorate::store::{Keys, Name, Prefix};
 use quorate::wire;
 
+use crate::given::{KEYS, NOW, UID};
 use crate::{indexed, shown};
-
-/// The keys of the values.
-pub static KEYS: LazyLock<Keys> = LazyLock::new(|| match "/q".parse::<Prefix>() {
-    Ok(prefix) => Keys::new(prefix),
-    Err(bad) => panic!("{bad}"),
-});
 
 /// The name of an object whose value says none that a key could have.
 static NAME: LazyLock<Name> = LazyLock::new(|| match "n1".parse::<Name>() {
@@ -45,12 +39,6 @@ static KEYRING: LazyLock<Keyring> = LazyLock::new(|| {
         Err(bad) => panic!("{bad}"),
     }
 });
-
-/// The uid of a node.
-pub const UID: &str = "6f9619ff-8b86-4d01-b42d-00cf4fc964ff";
-
-/// A moment after the times of the corpus.
-pub const NOW: Timestamp = Timestamp::constant(1_780_000_000, 0);
 
 /// The part that the messages of all objects share.
 #[derive(Clone, PartialEq, Message)]

@@ -6,7 +6,8 @@ use quorate::proto;
 use quorate::proto::publication_status::State;
 use quorate::store::keys::{CertificationKey, RoleKey};
 
-use super::past::{Past, before, written};
+use super::past::Past;
+use super::records::{before, written};
 use super::{Rule, Violation};
 use crate::history::{Is, Op, Revision, StoreCall, Target};
 

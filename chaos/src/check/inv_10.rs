@@ -2,7 +2,8 @@
 
 use super::excuses::may_be_late;
 use super::inv_1::fence;
-use super::past::{Past, Span};
+use super::past::Past;
+use super::records::Span;
 use super::{Rule, Violation};
 use crate::history::{At, LeaseOp, Process, Signal, What};
 

@@ -1,6 +1,7 @@
 //! INV-11: nothing that a process remembers outlives a restore of etcd.
 
-use super::past::{Past, is_write};
+use super::past::Past;
+use super::records::is_write;
 use super::{Rule, Violation};
 use crate::history::{At, Process, Revision, Signal};
 

@@ -5,7 +5,8 @@ use quorate::proto;
 use quorate::proto::removal::Cause;
 use quorate::proto::task_status::State;
 
-use super::past::{Past, before};
+use super::past::Past;
+use super::records::before;
 use super::{Rule, Violation};
 use crate::history::{Change, Changed, Target, Verb, What};
 

@@ -8,7 +8,8 @@ use quorate::proto::node_spec::Membership;
 use quorate::store::Name;
 use quorate::store::keys::CertificationKey;
 
-use super::past::{Past, before};
+use super::past::Past;
+use super::records::before;
 use super::{Rule, Violation};
 use crate::history::{Change, Revision, StoreCall, Target};
 

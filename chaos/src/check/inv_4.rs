@@ -7,7 +7,8 @@ use quorate::proto;
 use quorate::release::Release;
 use quorate::store::keys::NodeKey;
 
-use super::past::{Minimums, Past, Version, before};
+use super::past::Past;
+use super::records::{Minimums, Version, before};
 use super::{Rule, Violation};
 use crate::history::{At, Is, Process, StoreCall, Target, What};
 

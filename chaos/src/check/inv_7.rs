@@ -4,7 +4,8 @@ use prost::Message;
 use quorate::proto;
 use quorate::store::Name;
 
-use super::past::{Past, before};
+use super::past::Past;
+use super::records::before;
 use super::{Rule, Violation};
 use crate::history::{Change, Changed, Is, Target};
 

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::past::{Past, written};
+use super::past::Past;
+use super::records::written;
 use super::{Rule, Violation};
 use crate::history::{At, CsiOutcome, Outcome, What};
 

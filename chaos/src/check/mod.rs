@@ -20,6 +20,7 @@ mod inv_8;
 mod inv_9;
 mod past;
 mod publications;
+mod records;
 mod settled;
 mod terms;
 #[cfg(test)]

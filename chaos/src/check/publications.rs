@@ -6,7 +6,8 @@ use quorate::proto::access_mode::Sharing;
 use quorate::proto::publication_status::State;
 
 use super::inv_1::fence;
-use super::past::{Past, Version, before};
+use super::past::Past;
+use super::records::{Version, before};
 use super::{Rule, Violation};
 use crate::history::Revision;
 

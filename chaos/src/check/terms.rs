@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::past::{Past, written};
+use super::records::{Records, written};
 use crate::history::{At, Change, LeaseOp, Process, Revision, What};
 
 /// Every candidacy of the history.
@@ -77,17 +77,17 @@ impl Outside {
 }
 
 impl<'h> Terms<'h> {
-    pub fn of(past: &Past<'h>) -> Self {
+    pub fn of(records: &Records<'h>) -> Self {
         let mut terms = Self {
-            renewals: renewals(past),
+            renewals: renewals(records),
             ..Self::default()
         };
-        let owners = owners(past);
-        for (index, event) in past.events() {
+        let owners = owners(records);
+        for (index, event) in records.events() {
             match &event.what {
-                What::Restored { epoch, .. } => terms.restore(past, *epoch, event.at, index),
-                What::Changed(changed) if past.keys.candidates().contains(&changed.key.0) => {
-                    if changed.revision.revision <= past.snapshot(changed.revision.epoch).unwrap_or(0) {
+                What::Restored { epoch, .. } => terms.restore(records, *epoch, event.at, index),
+                What::Changed(changed) if records.keys.candidates().contains(&changed.key.0) => {
+                    if changed.revision.revision <= records.snapshot(changed.revision.epoch).unwrap_or(0) {
                         continue;
                     }
                     match &changed.change {
@@ -145,17 +145,17 @@ impl<'h> Terms<'h> {
     }
 
     /// A restore ends every candidacy, and begins again those whose keys the snapshot has.
-    fn restore(&mut self, past: &Past<'h>, epoch: u32, at: At, event: usize) {
+    fn restore(&mut self, records: &Records<'h>, epoch: u32, at: At, event: usize) {
         for term in self.all.iter_mut().filter(|term| term.ended.is_none()) {
             term.ended = Some((at, event));
             term.is_lost = true;
         }
         let begin = Revision {
             epoch,
-            revision: past.snapshot(epoch).unwrap_or(0),
+            revision: records.snapshot(epoch).unwrap_or(0),
         };
-        let owners = owners(past);
-        for (key, version) in past.range_at(&past.keys.candidates(), begin) {
+        let owners = owners(records);
+        for (key, version) in records.range_at(&records.keys.candidates(), begin) {
             let created = Revision {
                 epoch,
                 revision: version.created,
@@ -175,24 +175,24 @@ impl<'h> Terms<'h> {
     }
 
     /// The first key of the election just before a revision.
-    pub fn leader_before(&self, past: &Past<'h>, revision: Revision) -> Option<(&'h [u8], i64)> {
-        let range = past.keys.candidates();
-        let before = super::past::before(revision);
-        let standing = past.range_at(&range, before).into_iter();
+    pub fn leader_before(&self, records: &Records<'h>, revision: Revision) -> Option<(&'h [u8], i64)> {
+        let range = records.keys.candidates();
+        let before = super::records::before(revision);
+        let standing = records.range_at(&range, before).into_iter();
         standing
             .map(|(key, version)| (key, version.created))
             .min_by_key(|(_, created)| *created)
     }
 
     /// Whether the process could believe at this instant that it leads, by the times of the harness and their slack.
-    pub fn judge(&self, past: &Past<'h>, process: &Process, at: At) -> Result<&Term<'h>, Outside> {
-        let slack = past.history.run.settings.slack;
-        let begun = past.seen_by(at);
+    pub fn judge(&self, records: &Records<'h>, process: &Process, at: At) -> Result<&Term<'h>, Outside> {
+        let slack = records.history.run.settings.slack;
+        let begun = records.seen_by(at);
         let own = self.all.iter().filter(|term| term.process == Some(process));
         let mut why = Outside::NoCandidate;
         for term in own {
             let Some((first, _)) = term.first.filter(|(first, _)| *first <= begun) else {
-                if past.history.events[term.event].at <= begun {
+                if records.history.events[term.event].at <= begun {
                     why = Outside::NotFirst(term.event);
                 }
                 continue;
@@ -202,7 +202,7 @@ impl<'h> Terms<'h> {
                 why = Outside::Ended(ended, event);
                 continue;
             }
-            match self.closed(past, term, process, first, at) {
+            match self.closed(records, term, process, first, at) {
                 Some(closed) => why = Outside::Closed(closed, term.event),
                 None => return Ok(term),
             }
@@ -211,7 +211,14 @@ impl<'h> Terms<'h> {
     }
 
     /// Since when the window of a term is closed at this instant, if it is.
-    fn closed(&self, past: &Past<'h>, term: &Term<'h>, process: &Process, first: At, at: At) -> Option<At> {
+    fn closed(
+        &self,
+        records: &Records<'h>,
+        term: &Term<'h>,
+        process: &Process,
+        first: At,
+        at: At,
+    ) -> Option<At> {
         let renewals = self
             .renewals
             .iter()
@@ -221,7 +228,7 @@ impl<'h> Terms<'h> {
             .iter()
             .filter(|renewal| renewal.answered <= at.max(first));
         let end = ends.map(Renewal::end).max()?;
-        (end.plus_millis(past.history.run.settings.slack) < at).then_some(end)
+        (end.plus_millis(records.history.run.settings.slack) < at).then_some(end)
     }
 }
 
@@ -235,9 +242,9 @@ impl Renewal {
     }
 }
 
-fn renewals<'h>(past: &Past<'h>) -> BTreeMap<(i64, &'h Process), Vec<Renewal>> {
+fn renewals<'h>(records: &Records<'h>) -> BTreeMap<(i64, &'h Process), Vec<Renewal>> {
     let mut renewals: BTreeMap<_, Vec<Renewal>> = BTreeMap::new();
-    for (_, event) in past.events() {
+    for (_, event) in records.events() {
         let What::Lease(call) = &event.what else { continue };
         let ttl = call.outcome.done().and_then(|ttl| u64::try_from(*ttl).ok());
         let is_renewal = matches!(call.op, LeaseOp::Grant | LeaseOp::KeepAlive);
@@ -253,10 +260,10 @@ fn renewals<'h>(past: &Past<'h>) -> BTreeMap<(i64, &'h Process), Vec<Renewal>> {
 }
 
 /// The process that put each key of the election.
-fn owners<'h>(past: &Past<'h>) -> BTreeMap<&'h [u8], &'h Process> {
-    let range = past.keys.candidates();
+fn owners<'h>(records: &Records<'h>) -> BTreeMap<&'h [u8], &'h Process> {
+    let range = records.keys.candidates();
     let mut owners = BTreeMap::new();
-    for (_, _, call) in past.store_calls() {
+    for (_, _, call) in records.store_calls() {
         for key in call
             .then
             .iter()
