@@ -177,6 +177,13 @@ pub(super) struct Credentials {
     user: Option<(String, Password)>,
 }
 
+impl Credentials {
+    /// Whether they have a user, whom etcd authenticates by a password.
+    pub fn have_user(&self) -> bool {
+        self.user.is_some()
+    }
+}
+
 fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
     std::fs::read(path).map_err(|source| ConfigError::Read {
         path: path.to_owned(),

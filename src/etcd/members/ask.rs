@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use etcd_client::{Client, GetOptions};
+use etcd_client::{Client, ConnectOptions, GetOptions};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 
@@ -63,8 +63,8 @@ impl Etcd {
             }
             Ok((_, answer)) => Ok(answer),
             Err(error) => {
-                // The connection may be black-holed.
-                if error.class == Class::Unavailable {
+                // The connection may be black-holed, or a learner may have been started again: it holds its tokens in memory.
+                if matches!(error.class, Class::Unavailable | Class::StaleToken) {
                     self.0.contacts.forget(member);
                 }
                 Err(error)
@@ -95,10 +95,35 @@ impl Etcd {
             return Ok(kept);
         }
         let urls = self.client_urls(member);
-        let client = first_to_answer(member.id, &urls, &connection).await?;
+        let authenticates = match member.learner && connection.credentials.have_user() {
+            true => self.live_endpoints(),
+            false => Vec::new(),
+        };
+        let client = first_to_answer(member.id, &urls, &connection, &authenticates).await?;
         contacts.keep(member.id, &member.client_urls, connection, &client);
         Ok(client)
     }
+}
+
+/// A client of one URL. Its token is from the endpoints that authenticate, if there are any: a learner checks no password, but it takes
+/// the tokens that its cluster has given since it follows it.
+async fn connect(
+    url: String,
+    options: ConnectOptions,
+    authenticates: &[String],
+) -> Result<Client, etcd_client::Error> {
+    let others: Vec<&String> = authenticates.iter().filter(|other| **other != url).collect();
+    if others.is_empty() {
+        return Client::connect([url], Some(options)).await;
+    }
+    // The learner would be asked for the next token.
+    let options = options.with_auto_token_refresh(false);
+    let client = Client::connect(&others, Some(options)).await?;
+    client.add_endpoint(&url).await?;
+    for other in others {
+        client.remove_endpoint(other).await?;
+    }
+    Ok(client)
 }
 
 /// A client of the only URL, or of the first of several at which this member answers: members may advertise URLs that only
@@ -107,8 +132,9 @@ async fn first_to_answer(
     id: MemberId,
     urls: &BTreeSet<String>,
     connection: &Connection,
+    authenticates: &[String],
 ) -> Result<Client, etcd_client::Error> {
-    let connect = |url: &String| Client::connect([url.clone()], Some(connection.options.clone()));
+    let connect = |url: &String| connect(url.clone(), connection.options.clone(), authenticates);
     if urls.len() <= 1 {
         let Some(url) = urls.first() else {
             return Err(etcd_client::Error::Internal(
