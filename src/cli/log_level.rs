@@ -59,7 +59,7 @@ const DURATION: RangeInclusive<u64> = 2..=2_678_400;
 const LIBRARIES: [&str; 6] = ["h2", "hyper", "kube_client", "rustls", "tonic", "tower"];
 
 /// The parts of Quorate that a module can begin with: those of `src/lib.rs`.
-const PARTS: [&str; 38] = [
+const PARTS: [&str; 39] = [
     "agent",
     "causes",
     "check",
@@ -78,6 +78,7 @@ const PARTS: [&str; 38] = [
     "limit",
     "lines",
     "metrics",
+    "mutation",
     "one_stream",
     "own_thread",
     "page",

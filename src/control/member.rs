@@ -117,13 +117,14 @@ async fn ask(
     let mut is_counted = false;
     loop {
         caller.require_manager()?;
+        // Before etcd's list: a join that has led to a voter, beside an older list with a learner, would be asked for again.
+        let (before, read_at) = stored(&site.store, caller.name()).await?;
         let facts = Facts::without_health(&site.store).await.map_err(unread)?;
         let roles = NodeRoles::of(caller.node(), caller.revision());
         facts
             .membership
             .check_join(caller.name().as_str(), Some(roles), false, &request.peer_urls)
             .map_err(|refusal| refusal::join_refused(refusal.rule.as_str(), &refusal))?;
-        let (before, read_at) = stored(&site.store, caller.name()).await?;
         let wanted = Wanted {
             node: caller.name().as_str(),
             uid: caller.uid(),

@@ -201,12 +201,13 @@ async fn decide(store: &Store, args: &JoinArgs) -> Result<Decision<String>, Fail
     let removed_key = store.keys.removed(uid);
     let (removed, _) = store.etcd.get(&removed_key).await?;
     let roles = (uid == found.object.uid()).then(|| found.roles());
+    // Before etcd's list: a join that has led to a voter, beside an older list with a learner, would be asked for again.
+    let (before, read_at) = stored_join(store, name).await?;
     let facts = Facts::without_health(store).await?;
     facts
         .membership
         .check_join(name.as_str(), roles, removed.is_some(), &args.peer_urls)
         .map_err(|refusal| refused(&refusal))?;
-    let (before, read_at) = stored_join(store, name).await?;
     let wanted = Wanted {
         node: name.as_str(),
         uid,
