@@ -26,6 +26,9 @@ const USUAL_LEASE: Duration = Duration::from_secs(30);
 /// The delay after the first failure to open a session.
 const FIRST_DELAY: Duration = Duration::from_millis(200);
 
+/// After so long, a session that is ended to begin again begins at once.
+const LASTED: Duration = Duration::from_secs(1);
+
 /// The limit until a session shows what concerns the node.
 const OPEN_LIMIT: Duration = Duration::from_secs(10);
 
@@ -86,20 +89,20 @@ impl Lost {
     /// How long to rest before the next attempt, where this one has lasted so long.
     ///
     /// A server that is gone has ended all its sessions, old ones and young ones: in a rollout each server is replaced soon after the
-    /// one before. So their agents come back at different moments. A session that another one has ended may be disputed by another
-    /// process with this certificate.
+    /// one before. So their agents come back at different moments. A session that is aborted is ended alone: the role of the node has
+    /// changed, and what comes next waits for the session; or another process with this certificate disputes it.
     fn rest(&self, lasted: Duration, lease: Duration, delays: &mut Delays) -> Duration {
-        let spread = spread(lease / 6);
         if lasted > lease {
             delays.reset();
-            return spread;
         }
-        let delay = delays.next_delay();
+        let spread = spread(lease / 6);
         match &self.why {
-            CallError::Aborted(_) => delay,
+            CallError::Aborted(_) if self.was_open && lasted > LASTED => Duration::ZERO,
+            CallError::Aborted(_) => delays.next_delay(),
+            _ if lasted > lease => spread,
             // Never sooner than the delay: a server may end each session as soon as it is open (INV-9).
-            _ if self.was_open => delay.max(spread),
-            _ => delay,
+            _ if self.was_open => delays.next_delay().max(spread),
+            _ => delays.next_delay(),
         }
     }
 }
@@ -131,7 +134,11 @@ impl Sessions<'_> {
             if lease != before {
                 delays = self::delays(lease);
             }
-            let End::Lost(lost) = end else { continue };
+            let End::Lost(lost) = end else {
+                // The leader has issued the certificate, so that servers serve this node.
+                delays.reset();
+                continue;
+            };
             if matches!(lost.why, CallError::Removed) {
                 return NodeRemoved;
             }
@@ -403,8 +410,12 @@ mod tests {
     /// Its agent may just need the certificate of another role.
     #[test]
     fn a_session_that_is_ended_to_begin_again_begins_soon() {
-        let aborted = open(CallError::Aborted("the observed role has changed".to_owned()));
-        let rest = aborted.rest(LEASE / 30, LEASE, &mut delays(LEASE));
-        assert!(rest < LEASE / 60, "{rest:?}");
+        let aborted = || open(CallError::Aborted("the observed role has changed".to_owned()));
+        for lasted in [LEASE / 10, LEASE * 2] {
+            let rest = aborted().rest(lasted, LEASE, &mut delays(LEASE));
+            assert_eq!(rest, Duration::ZERO, "{lasted:?}");
+        }
+        let rest = aborted().rest(Duration::ZERO, LEASE, &mut delays(LEASE));
+        assert!(rest > Duration::ZERO && rest < LEASE / 60, "{rest:?}");
     }
 }
