@@ -18,8 +18,19 @@ pub struct ReleasesSummary {
     pub controllers: Rows<ControllerRow>,
 }
 
+/// What the registration of a replica says to people.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Registered {
+    /// Its node id.
+    pub name: String,
+    /// The version that it runs; `None` where its registration cannot be read.
+    pub version: Option<String>,
+    /// The address of its status page; `None` where it has none.
+    pub page: Option<String>,
+}
+
 /// A registered replica.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplicaRow {
     /// Its node id.
@@ -28,6 +39,8 @@ pub struct ReplicaRow {
     pub version: Option<String>,
     /// The address of its status page; `None` where it has none.
     pub page: Option<String>,
+    /// Whether the bundle of this replica excludes the release: no status is restricted to the bundle meanwhile (INV-4).
+    pub excluded: bool,
 }
 
 /// A node that runs a controller.
@@ -43,14 +56,28 @@ pub struct ControllerRow {
 }
 
 impl ReleasesSummary {
-    /// Of these replicas, and of what each key below `/nodes/` reports.
+    /// Of these replicas with what they report, and of what each key below `/nodes/` reports.
     pub fn of<'a>(
-        replicas: impl Iterator<Item = &'a ReplicaRow>,
+        replicas: impl Iterator<Item = (&'a Registered, &'a Reported)>,
         reports: impl Iterator<Item = (NodeKey<'a>, &'a Reported)>,
         bundle: &BundleVersions,
     ) -> Self {
         let (least, most) = (bundle.min_apiserver, bundle.version.release);
         let is_admitted = |release: Release| (least..=most).contains(&release);
+        let replicas = replicas.map(|(registered, reported)| {
+            let is_admitted = match reported {
+                Reported::Release(release) => is_admitted(*release),
+                Reported::Nothing => true,
+                Reported::Unreadable => false,
+            };
+            (registered, is_admitted)
+        });
+        let replica = |(registered, is_admitted): (&Registered, bool)| ReplicaRow {
+            name: registered.name.clone(),
+            version: registered.version.clone(),
+            page: registered.page.clone(),
+            excluded: !is_admitted,
+        };
         // The excluded ones first: false is less than true.
         let controllers = reports.filter_map(|(key, reported)| match (key, reported) {
             (NodeKey::Node(name), &Reported::Release(release)) => {
@@ -65,7 +92,7 @@ impl ReleasesSummary {
             excluded: !is_admitted,
         };
         Self {
-            replicas: Rows::least(replicas).map(ReplicaRow::clone),
+            replicas: Rows::least(replicas).map(replica),
             controllers: Rows::least(controllers).map(row),
         }
     }
@@ -121,5 +148,24 @@ mod tests {
                 ("n0000", Some("1.4.0"), false),
             ]
         );
+    }
+
+    #[test]
+    fn a_replica_that_the_bundle_excludes_is_marked() {
+        let registered = |name: &str| Registered {
+            name: name.to_owned(),
+            version: None,
+            page: None,
+        };
+        let replicas = ["current", "old", "unreadable"].map(registered);
+        let reports = [
+            Reported::Release(Release::new(1, 3, 0)),
+            Reported::Release(Release::new(1, 2, 9)),
+            Reported::Unreadable,
+        ];
+        let summary = ReleasesSummary::of(replicas.iter().zip(&reports), std::iter::empty(), &bundle());
+        let rows = summary.replicas.first.iter();
+        let rows: Vec<(&str, bool)> = rows.map(|row| (row.name.as_str(), row.excluded)).collect();
+        assert_eq!(rows, [("current", false), ("old", true), ("unreadable", true)]);
     }
 }

@@ -7,7 +7,7 @@ use tracing::warn;
 
 use super::plan::BundleVersions;
 use super::releases::{LastWrite, Releases, Reported, Tally};
-use super::summary::{ReleasesSummary, ReplicaRow};
+use super::summary::{Registered, ReleasesSummary};
 use crate::etcd::KeyValue;
 use crate::proto;
 use crate::release::{Release, Version};
@@ -71,13 +71,13 @@ struct Seen {
     /// For the gate.
     reported: Reported,
     /// For people, of a registration. In a box: of many keys only a few are registrations.
-    replica: Option<Box<ReplicaRow>>,
+    replica: Option<Box<Registered>>,
 }
 
 impl Seen {
     fn read(keys: &Keys, kv: &KeyValue) -> Self {
         let replica = match keys.parse_node(&kv.key) {
-            NodeKey::Registration(name) => Some(Box::new(replica(name, &kv.value))),
+            NodeKey::Registration(name) => Some(Box::new(registered(name, &kv.value))),
             NodeKey::Node(_) | NodeKey::Other => None,
         };
         Self {
@@ -87,10 +87,10 @@ impl Seen {
     }
 }
 
-fn replica(name: &str, value: &[u8]) -> ReplicaRow {
+fn registered(name: &str, value: &[u8]) -> Registered {
     let registration = proto::Registration::decode(value).unwrap_or_default();
     let version = Version::from_proto(registration.version.as_ref()).ok();
-    ReplicaRow {
+    Registered {
         name: name.to_owned(),
         version: version.map(|version| version.to_string()),
         page: Some(registration.page).filter(|page| !page.is_empty()),
@@ -98,7 +98,9 @@ fn replica(name: &str, value: &[u8]) -> ReplicaRow {
 }
 
 fn summary(cache: &Cache<Seen>, keys: &Keys, bundle: &BundleVersions) -> ReleasesSummary {
-    let replicas = cache.iter().filter_map(|(_, seen)| seen.replica.as_deref());
+    let replicas = cache
+        .iter()
+        .filter_map(|(_, seen)| Some((seen.replica.as_deref()?, &seen.reported)));
     // Most keys report nothing, and need not be parsed.
     let reports = cache
         .iter()

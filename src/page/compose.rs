@@ -304,12 +304,13 @@ mod tests {
     #[test]
     fn the_leader_comes_with_the_address_that_it_has_registered() {
         let mut seen = in_contact();
-        let row = |name: &str, page: &str| ReplicaRow {
+        let row = |(name, page): (&str, &str)| ReplicaRow {
             name: name.to_owned(),
             version: None,
             page: Some(page.to_owned()),
+            excluded: false,
         };
-        let replicas = Rows::least([row("r1", "http://a/"), row("r2", "http://b/")]);
+        let replicas = Rows::least([("r1", "http://a/"), ("r2", "http://b/")]).map(row);
         let releases = ReleasesSummary {
             replicas,
             ..ReleasesSummary::default()

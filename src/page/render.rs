@@ -221,7 +221,7 @@ fn counts<'c, N: std::fmt::Display>(
         if !line.as_str().is_empty() {
             line.raw(", ");
         }
-        line.text(count).raw(" ").text(word);
+        line.text(word).raw(" ").text(count);
     }
     if line.as_str().is_empty() {
         line.raw("none");

@@ -61,6 +61,13 @@ async fn a_blocked_upgrade_is_shown_with_what_it_waits_for() {
     assert_eq!(controllers["first"][0]["excluded"], true);
     let replicas = &content(&blocked, "releases")["replicas"];
     assert_eq!(texts(replicas, "name"), ["new", "old"]);
+    let excluded: Vec<bool> = replicas["first"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["excluded"] == true)
+        .collect();
+    assert_eq!(excluded, [false, true], "the older replica blocks as well");
     assert!(page(&new).await.contains(message));
     pictures::take("blocked-upgrade", &new).await;
 

@@ -62,7 +62,7 @@ pub(super) fn releases(state: &State) -> Html {
         let leader = state.leader.as_ref().map(|leader| leader.name.as_str());
         let columns = Columns {
             caption: "Replicas",
-            titles: ["Replica", "Version", "Role", "Page"],
+            titles: ["Replica", "Version", "Role", "Page", "Remark"],
             cells: &|row: &ReplicaRow| {
                 [
                     Html::of(&row.name),
@@ -79,6 +79,7 @@ pub(super) fn releases(state: &State) -> Html {
                         .as_ref()
                         .map(|page| Html::link(page, page))
                         .unwrap_or_default(),
+                    remark(row.excluded),
                 ]
             },
         };
@@ -93,10 +94,7 @@ pub(super) fn releases(state: &State) -> Html {
                         Some(release) => Html::of(release),
                         None => Html::classed("bad", "unknown"),
                     },
-                    match row.excluded {
-                        true => Html::classed("bad", "excluded by the bundle of this replica"),
-                        false => Html::default(),
-                    },
+                    remark(row.excluded),
                 ]
             },
         };
@@ -107,4 +105,11 @@ pub(super) fn releases(state: &State) -> Html {
             "No node reports a controller.",
         );
     })
+}
+
+fn remark(excluded: bool) -> Html {
+    match excluded {
+        true => Html::classed("bad", "excluded by the bundle of this replica"),
+        false => Html::default(),
+    }
 }

@@ -94,6 +94,7 @@ fn releases(text: &str) -> ReleasesSummary {
             name: text.to_owned(),
             version: Some(text.to_owned()),
             page: Some(text.to_owned()),
+            excluded: true,
         }]),
         controllers: rows(vec![ControllerRow {
             node: text.to_owned(),
