@@ -66,6 +66,11 @@ async fn brought_back_by_what_is_printed(version: EtcdVersion) {
     let members = on(&url, &["get", "members", "--no-headers"]).await.expect_done();
     assert_eq!(members.matches(" unhealthy ").count(), 3, "{members}");
     assert!(members.contains("3."), "its version: {members}");
+    let leaders = members.lines().map(|line| line.split_whitespace().nth(4));
+    assert!(
+        leaders.eq([Some("<unknown>"); 3]),
+        "without a quorum no member leads: {members}"
+    );
     let plan = on(&url, &["recover", "plan"]).await.expect_done();
     for part in [
         "of 3 voters 1 answer here, and 2 are needed",

@@ -73,7 +73,7 @@ fn show(item: &Item<'_>) -> Result<Shown, Malformed> {
             .map_or_else(String::new, |listed| listed.name.clone()),
         seen.node().to_owned(),
         seen.role().to_owned(),
-        yes_no(seen.leads).to_owned(),
+        known(seen.leads.map(yes_no)),
         seen.health().to_owned(),
         known(status.map(|status| &status.version)),
         known(status.map(|status| bytes(status.db_size))),

@@ -93,9 +93,9 @@ fn describe_listing(description: &mut Description, seen: &Seen<'_>) {
 
 fn describe_status(description: &mut Description, seen: &Seen<'_>, status: &Status) {
     let leader = match (seen.leads, status.raft_leader) {
-        (true, _) => "yes".to_owned(),
-        (false, Some(leader)) => format!("no, it follows {leader}"),
-        (false, None) => "no, and it sees none".to_owned(),
+        (Some(true), _) => "yes".to_owned(),
+        (_, Some(leader)) => format!("no, it follows {leader}"),
+        (_, None) => "no, and it sees none".to_owned(),
     };
     let applied = format!("{} of {} known to be committed", status.applied, status.committed);
     let database = format!("{}, {} in use", bytes(status.db_size), bytes(status.db_in_use));

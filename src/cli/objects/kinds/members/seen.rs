@@ -18,7 +18,8 @@ pub(super) struct Seen<'v> {
     /// The member as it was observed; its record is older than the one that is shown.
     pub(super) member: Option<&'v roles::Member>,
     pub(super) record: Option<Member>,
-    pub(super) leads: bool,
+    /// Whether it is etcd's leader; `None` if no member says which one is.
+    pub(super) leads: Option<bool>,
     /// Entries that it has yet to apply, of those that any member knows to be committed.
     pub(super) lag: Option<u64>,
     pub(super) alarms: Vec<&'v str>,
@@ -47,7 +48,7 @@ impl<'v> Seen<'v> {
             id,
             member,
             record,
-            leads: latest_raft_leader(all()) == Some(id),
+            leads: latest_raft_leader(all()).map(|leader| leader == id),
             lag: None,
             alarms: own.into_iter().collect(),
             quorum_lost: quorum_lost(view),
