@@ -21,7 +21,7 @@ async fn a_kind_and_its_fields_are_explained_without_an_etcd() {
     let member = explained("member").await;
     assert!(member.contains("quorate get members -o yaml"), "{member}");
     for (subject, why) in [
-        ("node.spec.desiredRol", "did you mean spec.desiredRole?"),
+        ("node.spec.desiredRol", "did you mean desiredRole?"),
         ("member.spec", "written by Quorate alone"),
     ] {
         let said = quorate(["explain", subject]).await.expect_code(64);

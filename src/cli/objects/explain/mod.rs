@@ -104,6 +104,11 @@ fn below<'f>(field: &'f str, path: &str) -> Option<&'f str> {
     Some(rest)
 }
 
+/// The path of the field above, empty for one at the top, and the last word.
+fn split(path: &str) -> (&str, &str) {
+    path.rsplit_once('.').unwrap_or(("", path))
+}
+
 fn field<'f>(kind: &Kind, fields: &'f [Asked], path: &str) -> Result<&'f Asked, String> {
     let wanted = path_of(path);
     if let Some(field) = fields.iter().find(|field| path_of(&field.path) == wanted) {
@@ -116,7 +121,14 @@ fn field<'f>(kind: &Kind, fields: &'f [Asked], path: &str) -> Result<&'f Asked, 
         ));
     }
     let paths: Vec<String> = fields.iter().map(|field| path_of(&field.path)).collect();
-    let meant = did_you_mean(&wanted, paths.iter().map(String::as_str));
+    let paths = || paths.iter().map(String::as_str);
+    // All below one field begin alike, so that only the last word counts where the others are right.
+    let (above, last) = split(&wanted);
+    let mut beside = paths().filter(|path| split(path).0 == above).peekable();
+    let meant = match beside.peek() {
+        Some(_) => did_you_mean(last, beside.map(|path| split(path).1)),
+        None => did_you_mean(&wanted, paths()),
+    };
     Err(format!(
         "a {singular} has no field \"{}\"{meant}; quorate explain {singular} --recursive lists all",
         path.escape_debug()
@@ -184,8 +196,13 @@ mod tests {
     fn a_path_that_leads_nowhere_is_refused_with_what_was_meant() {
         let why = explain(find("node").unwrap(), "spec.desiredRol", false).unwrap_err();
         assert!(
-            why.contains("a node has no field \"spec.desiredRol\" (did you mean spec.desiredRole?)"),
+            why.contains("a node has no field \"spec.desiredRol\" (did you mean desiredRole?)"),
             "{why}"
+        );
+        let why = explain(find("node").unwrap(), "spec.nonsense", false).unwrap_err();
+        assert!(
+            !why.contains("did you mean"),
+            "nothing below spec is like it: {why}"
         );
         assert!(explain(find("member").unwrap(), "spec", false).is_err());
         assert!(
