@@ -78,6 +78,7 @@ mod tests {
         };
         let violation = Violation {
             rule: Rule::Inv(7),
+            check: "networks are deleted marked and unused",
             sentence: "a network is gone that was used".to_owned(),
             events: vec![0],
         };
