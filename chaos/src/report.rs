@@ -42,6 +42,9 @@ pub fn again(options: &Options) -> String {
     if !options.only.is_empty() {
         further.push(format!("--only={}", options.only.join(",")));
     }
+    if options.pace != 1 {
+        further.push(format!("--pace={}", options.pace));
+    }
     if !options.kubernetes {
         further.push("--no-kubernetes".to_owned());
     }
