@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use etcd_client::{AlarmAction, AlarmOptions, AlarmType, Client, Error};
+use etcd_client::{AlarmAction, AlarmOptions, AlarmType, Client, Compare, CompareOp, Error, Txn, TxnOp};
+use prost::Message;
+use quorate::proto::{self, Node};
 use tokio::time::{sleep, timeout};
 
 use crate::watch::client;
@@ -81,6 +83,30 @@ pub async fn delete(endpoints: Vec<String>, key: String) {
         }
         sleep(Duration::from_millis(500)).await;
     }
+}
+
+/// Writes that the desired role of a node is worker, unless the node changes meanwhile; whether it is written.
+pub async fn write_worker(endpoints: &[String], node: &str) -> bool {
+    let key = format!("/quorate/nodes/{node}");
+    let written = ask(endpoints, |mut client| {
+        let key = key.clone();
+        async move {
+            let read = client.get(key.clone(), None).await?;
+            let stored = read.kvs().first();
+            let decoded = stored.map(|kv| (kv.mod_revision(), Node::decode(kv.value())));
+            let Some((revision, Ok(mut node))) = decoded else {
+                return Ok(false);
+            };
+            node.spec
+                .get_or_insert_default()
+                .set_desired_role(proto::Role::Worker);
+            let unchanged = Compare::mod_revision(key.clone(), CompareOp::Equal, revision);
+            let put = TxnOp::put(key, node.encode_to_vec(), None);
+            let txn = Txn::new().when([unchanged]).and_then([put]);
+            Ok(client.txn(txn).await?.succeeded())
+        }
+    });
+    written.await == Some(true)
 }
 
 /// Clears the alarm, at every member for which it was raised.

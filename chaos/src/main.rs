@@ -30,6 +30,10 @@ struct Args {
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = PossibleValuesParser::new(KINDS))]
     only: Vec<String>,
 
+    /// How many times as long it takes from one fault to the next
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    pace: u64,
+
     /// How long a cluster is watched that is left alone
     #[arg(long, value_name = "MINUTES", default_value_t = 10)]
     minutes: u64,
@@ -132,10 +136,14 @@ fn options(args: &Args, seed: u64) -> Result<Options, Error> {
         let found = companion::find(name);
         found.ok_or_else(|| Error::Harness(format!("{name} is not beside this program: run `make build`")))
     };
+    // So that the command that a report shows repeats a run without a guard.
+    let mutation = args.mutation.as_deref().and_then(mutations::named);
     Ok(Options {
         seed,
         faults: args.faults,
         only: args.only.clone(),
+        pace: args.pace,
+        deeds: mutation.map_or_else(Vec::new, |mutation| mutation.deeds.to_vec()),
         minutes: args.minutes,
         directory,
         programs: Programs {

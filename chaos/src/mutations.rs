@@ -12,6 +12,12 @@ pub struct Mutation {
     pub rule: Rule,
     /// Kinds of faults under which that shows soon.
     pub under: &'static [&'static str],
+    /// What the workload does for it; empty: everything.
+    pub deeds: &'static [&'static str],
+    /// How many times as long it takes from one fault to the next: what comes about only in a cluster that works needs time for that.
+    pub pace: u64,
+    /// How many faults a run has.
+    pub faults: u32,
 }
 
 const fn mutation(guard: &'static str, invariant: u8, under: &'static [&'static str]) -> Mutation {
@@ -19,40 +25,94 @@ const fn mutation(guard: &'static str, invariant: u8, under: &'static [&'static 
         guard,
         rule: Rule::Inv(invariant),
         under,
+        deeds: &[],
+        pace: 1,
+        faults: 40,
     }
 }
 
-const CUTS: &[&str] = &["black-hole", "replies-lost"];
+impl Mutation {
+    const fn doing(self, deeds: &'static [&'static str]) -> Self {
+        Self { deeds, ..self }
+    }
+
+    const fn at_pace(self, pace: u64, faults: u32) -> Self {
+        Self { pace, faults, ..self }
+    }
+}
+
+const CUTS: &[&str] = &["black-hole", "replies-lost", "requests-lost"];
 const PLUGINS: &[&str] = &["plugin-hangs", "plugin-fails", "plugin-dies"];
-const NODES: &[&str] = &["kill-agent", "pause-agent"];
+const NODES: &[&str] = &["kill-agent", "pause-agent", "agent-network"];
 const ROLLS: &[&str] = &["roll", "pause-replica"];
+
+const VOLUMES: &[&str] = &[
+    "apply-volume",
+    "publish",
+    "publish-nowhere",
+    "unpublish",
+    "delete-volume",
+];
+const SERVICES: &[&str] = &[
+    "apply-network",
+    "apply-service",
+    "apply-task",
+    "delete-task",
+    "delete-service",
+    "delete-network",
+];
+const ROLES: &[&str] = &["promote", "demote", "rotate"];
 
 /// Every mutation, in the order of the invariants.
 pub const ALL: [Mutation; 21] = [
     mutation("Fence", 1, CUTS),
     mutation("Window", 2, CUTS),
-    mutation("Intent", 3, PLUGINS),
+    mutation("Intent", 3, PLUGINS).doing(VOLUMES),
     mutation("Registration", 4, &["roll", "black-hole"]),
     mutation("Nodes", 4, ROLLS),
-    mutation("Releases", 4, ROLLS),
-    mutation("Quorum", 5, &["kill-etcd", "pause-etcd"]),
-    mutation("Learner", 5, NODES),
-    mutation("Unpublish", 6, NODES),
-    mutation("Confirmation", 6, NODES),
-    mutation("InFlight", 6, PLUGINS),
-    mutation("NodeId", 6, NODES),
-    mutation("Tasks", 7, CUTS),
-    mutation("Mark", 7, CUTS),
-    mutation("Unreadable", 8, CUTS),
-    mutation("Backoff", 9, &["plugin-fails", "kill-apiserver"]),
+    // A release that the next one excludes has to run, and to have reconciled, when that one takes the lead.
+    mutation("Releases", 4, &["roll"]).at_pace(5, 30),
+    // Both agents keep voters, two other voters are lost, and a third is to go.
+    mutation("Quorum", 5, &["kill-most-etcd"])
+        .doing(&["promote", "apply-volume", "demote-unchecked"])
+        .at_pace(14, 20),
+    mutation("Learner", 5, NODES).doing(ROLES),
+    mutation("Unpublish", 6, NODES).doing(VOLUMES),
+    mutation("Confirmation", 6, NODES).doing(VOLUMES),
+    mutation("InFlight", 6, PLUGINS).doing(VOLUMES),
+    mutation("NodeId", 6, NODES).doing(VOLUMES),
+    mutation("Tasks", 7, CUTS).doing(SERVICES),
+    mutation("Mark", 7, CUTS).doing(SERVICES),
+    mutation("Unreadable", 8, CUTS).doing(SERVICES),
+    mutation("Backoff", 9, &["plugin-fails", "apiserver-refuses"]),
     mutation("Join", 10, &["roll"]),
     mutation("OwnStore", 11, &["restore-under-replicas"]),
-    mutation("Removed", 12, NODES),
-    mutation("Role", 13, NODES),
-    mutation("Node", 13, NODES),
+    // Between two removals a node joins again, and becomes a voter.
+    mutation("Removed", 12, NODES)
+        .doing(&["promote", "rotate", "apply-volume", "remove-node"])
+        .at_pace(6, 20),
+    mutation("Role", 13, NODES).doing(ROLES),
+    mutation("Node", 13, NODES).doing(ROLES),
 ];
 
 /// The mutation of this name.
 pub fn named(guard: &str) -> Option<Mutation> {
     ALL.into_iter().find(|mutation| mutation.guard == guard)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::KINDS;
+    use crate::workload::DEEDS;
+
+    #[test]
+    fn every_mutation_names_faults_and_deeds_that_there_are() {
+        for mutation in ALL {
+            let guard = mutation.guard;
+            assert!(mutation.under.iter().all(|kind| KINDS.contains(kind)), "{guard}");
+            let known = |deed: &&str| DEEDS.iter().any(|(name, ..)| name == deed);
+            assert!(mutation.deeds.iter().all(known), "{guard}");
+        }
+    }
 }

@@ -10,6 +10,7 @@ use quorate_dev::command::{self, Finished};
 use tokio::time::{sleep, timeout};
 
 use crate::Error;
+use crate::admin;
 use crate::history::{Command, Role, What};
 use crate::recorder::Recorder;
 
@@ -26,7 +27,7 @@ const PERSISTENCE: Duration = Duration::from_secs(240);
 #[derive(Clone)]
 pub struct Operator {
     binary: PathBuf,
-    endpoints: String,
+    endpoints: Vec<String>,
     recorder: Arc<Recorder>,
 }
 
@@ -35,7 +36,7 @@ impl Operator {
     pub fn new(binary: &Path, endpoints: Vec<String>, recorder: Arc<Recorder>) -> Self {
         Self {
             binary: binary.to_owned(),
-            endpoints: format!("--etcd-endpoints={}", endpoints.join(",")),
+            endpoints,
             recorder,
         }
     }
@@ -47,10 +48,11 @@ impl Operator {
     pub async fn run(&self, args: &[&str], stdin: &str) -> Result<Option<Finished>, Error> {
         self.recorder.started("operator", Role::Operator);
         let (at, by) = (self.recorder.now(), self.recorder.current("operator"));
+        let endpoints = format!("--etcd-endpoints={}", self.endpoints.join(","));
         let all: Vec<&OsStr> = args
             .iter()
             .copied()
-            .chain([self.endpoints.as_str()])
+            .chain([endpoints.as_str()])
             .map(OsStr::new)
             .collect();
         let ended = timeout(COMMAND_LIMIT, command::run(&self.binary, &all, stdin)).await;
@@ -85,6 +87,21 @@ impl Operator {
                 _ => sleep(Duration::from_secs(1)).await,
             }
         }
+    }
+
+    /// Writes that the desired role of a node is worker, as a program may that knows nothing of the checks of `quorate demote`. The
+    /// leader checks again.
+    pub async fn write_worker(&self, node: &str) {
+        self.recorder.started("operator", Role::Operator);
+        let (at, by) = (self.recorder.now(), self.recorder.current("operator"));
+        let is_written = admin::write_worker(&self.endpoints, node).await;
+        let command = Command {
+            by,
+            args: vec!["write-worker".to_owned(), node.to_owned()],
+            ended: self.recorder.now(),
+            code: Some(i32::from(!is_written)),
+        };
+        self.recorder.record(at, What::Command(command));
     }
 
     /// Makes the plugin known, and adopts the members of etcd.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::GetOptions;
-use futures::future::join_all;
+use futures::future::{join_all, select_ok};
 use quorate_dev::http;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -37,16 +37,11 @@ pub fn start(replicas: Vec<(String, u16)>, endpoints: Vec<String>, recorder: &Ar
     let recorder = recorder.clone();
     polls.spawn(async move {
         loop {
-            for endpoint in &endpoints {
-                let listing = timeout(2 * LIMIT, members(endpoint, recorder.epoch()));
-                let epoch = recorder.epoch();
-                let at = recorder.now();
-                if let Ok(Ok(members)) = listing.await
-                    && members.epoch == epoch
-                {
-                    recorder.record(at, What::Members(members));
-                    break;
-                }
+            let (epoch, at) = (recorder.epoch(), recorder.now());
+            if let Ok(Ok(members)) = timeout(3 * LIMIT, members(&endpoints, epoch)).await
+                && recorder.epoch() == epoch
+            {
+                recorder.record(at, What::Members(members));
             }
             sleep(MEMBERS).await;
         }
@@ -70,11 +65,17 @@ async fn poll(name: &str, port: u16, recorder: &Recorder) {
     }
 }
 
-/// The list as this member has it, after a linearizable read from it.
-async fn members(endpoint: &str, epoch: u32) -> Result<Members, etcd_client::Error> {
-    let mut client = client(endpoint).await?;
-    client.get("/", None).await?;
-    let list = client.member_list().await?;
+/// The list as the first member has it that answers, after a linearizable read from it.
+async fn members(endpoints: &[String], epoch: u32) -> Result<Members, etcd_client::Error> {
+    let listing = endpoints.iter().map(|endpoint| {
+        let listing = async move {
+            let mut client = client(endpoint).await?;
+            client.get("/", None).await?;
+            client.member_list().await
+        };
+        Box::pin(listing)
+    });
+    let (list, _) = select_ok(listing).await?;
     let cluster = list.header().map_or(0, |header| header.cluster_id());
     let answering = list.members().iter();
     let answering = answering.map(|member| answers(member.client_urls(), member.is_learner()));

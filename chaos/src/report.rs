@@ -42,6 +42,9 @@ pub fn again(options: &Options) -> String {
     if !options.only.is_empty() {
         further.push(format!("--only={}", options.only.join(",")));
     }
+    if options.pace != 1 {
+        further.push(format!("--pace={}", options.pace));
+    }
     if !options.kubernetes {
         further.push("--no-kubernetes".to_owned());
     }
@@ -78,6 +81,7 @@ mod tests {
         };
         let violation = Violation {
             rule: Rule::Inv(7),
+            check: "networks are deleted marked and unused",
             sentence: "a network is gone that was used".to_owned(),
             events: vec![0],
         };

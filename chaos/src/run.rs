@@ -14,9 +14,9 @@ use crate::check::{self, Violation};
 use crate::faults::Faults;
 use crate::history::{self, History, Settings, What};
 use crate::recorder::Recorder;
-use crate::schedule::{Kind, Schedule, schedule};
+use crate::schedule::{Choice, Kind, Schedule, schedule};
 use crate::settle::{Wanted, unsettled};
-use crate::workload::{self, Acts, work};
+use crate::workload::{self, Deeds, unreadable, work};
 use crate::world::{LEASE_TTL, Plan, SIZES, World, audit_log, releases};
 use crate::{Error, logs, operator, polls};
 
@@ -38,6 +38,10 @@ pub struct Options {
     pub faults: u32,
     /// The names of the kinds of faults; empty: all.
     pub only: Vec<String>,
+    /// How many times as long it takes from one fault to the next.
+    pub pace: u64,
+    /// The names of what the workload does; empty: everything.
+    pub deeds: Vec<&'static str>,
     /// How long a cluster without faults is watched.
     pub minutes: u64,
     /// Where all files go.
@@ -81,7 +85,12 @@ const MUTATION: &str = "QUORATE_MUTATION";
 /// # Errors
 /// It says nothing about the product: a server did not start, for instance.
 pub async fn run(options: &Options) -> Result<Verdict, Error> {
-    let schedule = schedule(options.seed, options.faults, SIZES, &options.only);
+    let choice = Choice {
+        faults: options.faults,
+        only: &options.only,
+        pace: options.pace,
+    };
+    let schedule = schedule(options.seed, SIZES, choice);
     let file = options.directory.join("schedule.txt");
     let lines: Vec<_> = schedule.faults.iter().map(ToString::to_string).collect();
     std::fs::write(&file, lines.join("\n")).map_err(Error::write(&file))?;
@@ -146,7 +155,7 @@ async fn carry_out(options: &Options, schedule: &Schedule, recorder: Arc<Recorde
             let still = Duration::from_secs(60 * options.minutes);
             quiet(&mut faults, schedule, still).await?
         }
-        _ => storm(&mut faults, schedule).await?,
+        _ => storm(&mut faults, schedule, &options.deeds).await?,
     };
     polls.shutdown().await;
     let backend_volumes = faults.world.plugin.backend().ids().unwrap_or_default();
@@ -163,26 +172,30 @@ async fn carry_out(options: &Options, schedule: &Schedule, recorder: Arc<Recorde
 }
 
 /// The faults and the workload, then calm.
-async fn storm(faults: &mut Faults, schedule: &Schedule) -> Result<Vec<String>, Error> {
+async fn storm(faults: &mut Faults, schedule: &Schedule, deeds: &[&str]) -> Result<Vec<String>, Error> {
     let (calm, operator) = (CancellationToken::new(), faults.world.operator.clone());
-    workload::prepare(&operator).await?;
-    let acts = Acts::new(schedule.workload_seed, !schedule.restores);
+    let managers = !schedule.restores;
+    workload::prepare(&operator, managers).await?;
+    let deeds = Deeds::new(schedule.workload_seed, managers, deeds);
     let mut working = JoinSet::new();
     let until = calm.clone();
-    working.spawn(async move { work(&operator, acts, &until).await });
+    working.spawn(async move { work(&operator, deeds, &until).await });
     faults.carry_out(schedule).await?;
     calm.cancel();
     if let Some(worked) = working.join_next().await {
         worked.map_err(|error| Error::Harness(error.to_string()))??;
     }
+    faults.lift().await;
     faults.roll_to(schedule.last_release).await?;
     faults.world.recorder.record_now(What::Calm);
     eprintln!("chaos: calm; waiting until everything is settled");
-    let managers = !schedule.restores;
     let operator = faults.world.operator.clone();
+    let endpoints = faults.world.etcd.endpoints();
     let mut finishing = JoinSet::new();
     finishing.spawn(async move {
+        unreadable::write(&endpoints).await;
         workload::finish(&operator, managers).await?;
+        unreadable::outlast(&endpoints).await;
         workload::clear(&operator).await
     });
     let finished = loop {
@@ -309,6 +322,8 @@ pub(crate) mod tests {
             seed: 1,
             faults: 0,
             only: Vec::new(),
+            pace: 1,
+            deeds: Vec::new(),
             minutes: 1,
             directory: PathBuf::new(),
             programs: Programs {

@@ -7,6 +7,10 @@ use std::time::Duration;
 
 use quorate_dev::seeded_rng::SeededRng;
 
+mod kind;
+
+pub use kind::{Cut, KINDS, Kind, Lost};
+
 /// Numbers of what there is to break. Each is counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
@@ -18,128 +22,6 @@ pub struct Sizes {
     pub agents: usize,
     /// Releases of bundles.
     pub releases: usize,
-}
-
-/// What the network between a replica and members of etcd does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cut {
-    /// Nothing passes, either way.
-    BlackHole,
-    /// Requests arrive, answers do not.
-    LosesReplies,
-    /// Connections are reset.
-    Resets,
-    /// Everything arrives this much later.
-    Delays(Duration),
-}
-
-/// What is done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A replica is killed, and started again at the end.
-    KillReplica(usize),
-    /// A replica is suspended (SIGSTOP).
-    PauseReplica(usize),
-    /// A replica is stopped and started again with a wall clock that is off by so many seconds.
-    JumpClock {
-        /// Which.
-        replica: usize,
-        /// Ahead; behind if negative.
-        seconds: i64,
-    },
-    /// A replica is stopped and started again with the bundle of another release.
-    Roll {
-        /// Which.
-        replica: usize,
-        /// The release.
-        release: usize,
-    },
-    /// The network between a replica and one member, or all of them.
-    Network {
-        /// Whose network.
-        replica: usize,
-        /// Towards which member; none: all of them.
-        member: Option<usize>,
-        /// What it does.
-        cut: Cut,
-    },
-    /// A member is killed, and started again at the end.
-    KillMember(usize),
-    /// A member is suspended.
-    PauseMember(usize),
-    /// Etcd forgets old revisions.
-    Compact,
-    /// A member is defragmented: it answers nothing meanwhile.
-    Defragment(usize),
-    /// The alarm by which etcd takes no more writes, until the end.
-    NoSpace,
-    /// Etcd is restored at the end, from a snapshot of the begin.
-    Restore {
-        /// As the docs demand; replicas that run on have to notice.
-        replicas_stopped: bool,
-    },
-    /// A record that cannot be read, below the prefix, until the end.
-    Garbage(&'static str),
-    /// The apiserver is killed, and started again at the end.
-    KillApiserver,
-    /// The apiserver is suspended.
-    PauseApiserver,
-    /// Calls of the plugin never answer; they take effect or not.
-    PluginHangs {
-        /// Whether they take effect before.
-        after: bool,
-    },
-    /// Calls of the plugin fail; they take effect or not.
-    PluginFails {
-        /// Whether they take effect before.
-        after: bool,
-    },
-    /// The plugin dies of its next call, before or after that takes effect, and is started again at the end.
-    PluginDies {
-        /// Whether they take effect before.
-        after: bool,
-    },
-    /// An agent is killed, and started again at the end.
-    KillAgent(usize),
-    /// An agent is suspended.
-    PauseAgent(usize),
-}
-
-impl Kind {
-    /// The name of the kind in a history.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::KillReplica(_) => "kill-replica",
-            Self::PauseReplica(_) => "pause-replica",
-            Self::JumpClock { .. } => "clock-jump",
-            Self::Roll { .. } => "roll",
-            Self::Network { cut, .. } => match cut {
-                Cut::BlackHole => "black-hole",
-                Cut::LosesReplies => "replies-lost",
-                Cut::Resets => "reset",
-                Cut::Delays(_) => "delay",
-            },
-            Self::KillMember(_) => "kill-etcd",
-            Self::PauseMember(_) => "pause-etcd",
-            Self::Compact => "compact",
-            Self::Defragment(_) => "defragment",
-            Self::NoSpace => "no-space",
-            Self::Restore {
-                replicas_stopped: true,
-            } => "restore",
-            Self::Restore {
-                replicas_stopped: false,
-            } => "restore-under-replicas",
-            Self::Garbage(_) => "garbage",
-            Self::KillApiserver => "kill-apiserver",
-            Self::PauseApiserver => "pause-apiserver",
-            Self::PluginHangs { .. } => "plugin-hangs",
-            Self::PluginFails { .. } => "plugin-fails",
-            Self::PluginDies { .. } => "plugin-dies",
-            Self::KillAgent(_) => "kill-agent",
-            Self::PauseAgent(_) => "pause-agent",
-        }
-    }
 }
 
 /// One fault.
@@ -182,33 +64,6 @@ pub struct Schedule {
     pub workload_seed: u64,
 }
 
-/// The names of all kinds.
-pub const KINDS: [&str; 23] = [
-    "black-hole",
-    "clock-jump",
-    "compact",
-    "defragment",
-    "delay",
-    "garbage",
-    "kill-agent",
-    "kill-apiserver",
-    "kill-etcd",
-    "kill-replica",
-    "no-space",
-    "pause-agent",
-    "pause-apiserver",
-    "pause-etcd",
-    "pause-replica",
-    "plugin-dies",
-    "plugin-fails",
-    "plugin-hangs",
-    "replies-lost",
-    "reset",
-    "restore",
-    "restore-under-replicas",
-    "roll",
-];
-
 /// Those that restore etcd.
 const RESTORES: [&str; 2] = ["restore", "restore-under-replicas"];
 
@@ -223,12 +78,19 @@ const LENGTHS_MS: [(u64, u64); 3] = [(300, 2_000), (2_000, 6_000), (6_000, 15_00
 const CLOCKS: [i64; 4] = [-86_400, -3_600, 600, 5_400];
 
 /// Keys below the prefix of what cannot be read: each holds something up, and nothing else.
-const UNREADABLE: [&str; 4] = [
+pub const UNREADABLE: [&str; 8] = [
     "services/bad",
-    "volumes/bad",
+    "networks/bad",
     "tasks/svc0/bad",
+    "volumes/bad",
+    "publications/v1/bad",
     "nodes/bad/release",
+    "joins/bad",
+    "identity/certificates/bad",
 ];
+
+/// The statuses with which an apiserver refuses that has too much to do, or fails.
+const REFUSALS: [u16; 2] = [429, 500];
 
 /// After so many faults there is a lull, in which what was begun can be completed.
 const BETWEEN_LULLS: u32 = 25;
@@ -236,31 +98,60 @@ const BETWEEN_LULLS: u32 = 25;
 /// The length of a lull.
 const LULL_MS: u64 = 12_000;
 
-/// The schedule of a seed, with faults of these kinds alone, by their names; of all kinds where there is no name.
-pub fn schedule(seed: u64, faults: u32, sizes: Sizes, only: &[String]) -> Schedule {
+/// Which faults are wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct Choice<'a> {
+    /// How many.
+    pub faults: u32,
+    /// The names of their kinds; empty: all.
+    pub only: &'a [String],
+    /// How many times as long it takes from one to the next.
+    pub pace: u64,
+}
+
+/// The schedule of a seed.
+pub fn schedule(seed: u64, sizes: Sizes, choice: Choice<'_>) -> Schedule {
+    let Choice { faults, only, pace } = choice;
     let mut rng = SeededRng(seed);
-    let restores = rng.below(3) == 0 || only.iter().any(|name| RESTORES.contains(&name.as_str()));
+    let by_chance = rng.below(3) == 0;
+    let restores = match only {
+        [] => by_chance,
+        only => only.iter().any(|name| RESTORES.contains(&name.as_str())),
+    };
     let first_release = index(&mut rng, sizes.releases);
     let last_release = index(&mut rng, sizes.releases);
     let workload_seed = rng.below(u64::MAX);
     let mut planned = Vec::new();
+    let mut releases = vec![first_release; sizes.replicas];
     let mut begins = 0;
     for number in 1..=faults {
         // Two of three follow another at once: only some of the possible overlaps come by chance.
         begins += match rng.below(3) {
-            0 => rng.below(GAP_MS * 5),
-            _ => rng.below(GAP_MS / 2),
+            0 => rng.below(GAP_MS * 5 * pace),
+            _ => rng.below(GAP_MS / 2 * pace),
         };
         if number % BETWEEN_LULLS == 0 {
             begins += LULL_MS;
         }
         let (shortest, longest) = LENGTHS_MS[index(&mut rng, LENGTHS_MS.len())];
-        let lasts = shortest + rng.below(longest - shortest);
+        let mut lasts = shortest + rng.below(longest - shortest);
+        let mut kind = kind_among(&mut rng, sizes, restores, only);
+        if let Kind::Roll { replica, release } = &mut kind {
+            // Another one than it has.
+            if releases[*replica] == *release {
+                *release = (*release + 1) % sizes.releases;
+            }
+            releases[*replica] = *release;
+        }
+        if matches!(kind, Kind::KillMembersBut(_)) {
+            // Long enough for others to notice, and to go on with what is left.
+            lasts += LENGTHS_MS[2].0;
+        }
         planned.push(Planned {
             number,
             begins: Duration::from_millis(begins),
             lasts: Duration::from_millis(lasts),
-            kind: kind_among(&mut rng, sizes, restores, only),
+            kind,
         });
     }
     Schedule {
@@ -286,7 +177,7 @@ fn kind(rng: &mut SeededRng, sizes: Sizes, restores: bool) -> Kind {
     let member = index(rng, sizes.members);
     let agent = index(rng, sizes.agents);
     let half = rng.below(2) == 0;
-    match rng.below(100) {
+    match rng.below(120) {
         0..=9 => Kind::KillReplica(replica),
         10..=19 => Kind::PauseReplica(replica),
         20..=22 => Kind::JumpClock {
@@ -297,35 +188,48 @@ fn kind(rng: &mut SeededRng, sizes: Sizes, restores: bool) -> Kind {
             replica,
             release: index(rng, sizes.releases),
         },
-        31..=54 => Kind::Network {
+        31..=53 => Kind::Network {
             replica,
             member: half.then_some(member),
             cut: cut(rng),
         },
-        55..=61 => Kind::KillMember(member),
-        62..=67 => Kind::PauseMember(member),
-        68..=71 => Kind::Compact,
-        72..=73 => Kind::Defragment(member),
-        74..=76 => Kind::NoSpace,
-        77..=78 if restores => Kind::Restore {
+        54..=59 => Kind::KillMember(member),
+        60..=64 => Kind::PauseMember(member),
+        65..=74 => Kind::Peers {
+            member,
+            other: half.then_some((member + 1) % sizes.members),
+            lost: [Lost::Both, Lost::Sent, Lost::Received][index(rng, 3)],
+        },
+        75..=76 => Kind::KillMembersBut(member),
+        77..=80 => Kind::Compact,
+        81..=82 => Kind::Defragment(member),
+        83..=85 => Kind::NoSpace,
+        86..=87 if restores => Kind::Restore {
             replicas_stopped: rng.below(4) > 0,
         },
-        77..=79 => Kind::KillApiserver,
-        80..=82 => Kind::PauseApiserver,
-        83..=84 => Kind::Garbage(UNREADABLE[index(rng, UNREADABLE.len())]),
-        85..=87 => Kind::PluginHangs { after: half },
-        88..=90 => Kind::PluginFails { after: half },
-        91..=93 => Kind::PluginDies { after: half },
-        94..=96 => Kind::KillAgent(agent),
-        _ => Kind::PauseAgent(agent),
+        86..=88 => Kind::KillApiserver,
+        89..=91 => Kind::PauseApiserver,
+        92..=95 => Kind::RefuseWrites(REFUSALS[index(rng, REFUSALS.len())]),
+        96..=98 => Kind::Garbage(UNREADABLE[index(rng, UNREADABLE.len())]),
+        99..=101 => Kind::PluginHangs { after: half },
+        102..=104 => Kind::PluginFails { after: half },
+        105..=107 => Kind::PluginDies { after: half },
+        108..=110 => Kind::KillAgent(agent),
+        111..=113 => Kind::PauseAgent(agent),
+        _ => Kind::AgentNetwork {
+            agent,
+            replica: half.then_some(replica),
+            cut: cut(rng),
+        },
     }
 }
 
 fn cut(rng: &mut SeededRng) -> Cut {
-    match rng.below(4) {
+    match rng.below(5) {
         0 => Cut::BlackHole,
         1 => Cut::LosesReplies,
-        2 => Cut::Resets,
+        2 => Cut::LosesRequests,
+        3 => Cut::Resets,
         _ => Cut::Delays(Duration::from_millis(20 + rng.below(1_500))),
     }
 }
@@ -349,17 +253,26 @@ mod tests {
         releases: 3,
     };
 
+    fn plan(seed: u64, faults: u32, only: &[String]) -> Schedule {
+        let choice = Choice {
+            faults,
+            only,
+            pace: 1,
+        };
+        schedule(seed, SIZES, choice)
+    }
+
     #[test]
     fn a_seed_decides_the_whole_schedule() {
-        assert_eq!(schedule(7, 200, SIZES, &[]), schedule(7, 200, SIZES, &[]));
-        assert_ne!(schedule(7, 200, SIZES, &[]), schedule(8, 200, SIZES, &[]));
-        let none = schedule(7, 0, SIZES, &[]);
+        assert_eq!(plan(7, 200, &[]), plan(7, 200, &[]));
+        assert_ne!(plan(7, 200, &[]), plan(8, 200, &[]));
+        let none = plan(7, 0, &[]);
         assert_eq!(none.faults, []);
     }
 
     #[test]
     fn faults_overlap() {
-        let schedule = schedule(1, 200, SIZES, &[]);
+        let schedule = plan(1, 200, &[]);
         let overlap = |fault: &Planned| {
             let begun = schedule
                 .faults
@@ -375,7 +288,7 @@ mod tests {
     fn every_kind_comes_within_some_seeds_and_a_restore_only_where_it_is_allowed() {
         let mut kinds = BTreeSet::new();
         for seed in 0..30 {
-            let schedule = schedule(seed, 200, SIZES, &[]);
+            let schedule = plan(seed, 200, &[]);
             let restored = schedule
                 .faults
                 .iter()
@@ -389,8 +302,40 @@ mod tests {
     #[test]
     fn only_the_kinds_that_are_named_come() {
         let only = ["restore".to_owned(), "roll".to_owned()];
-        let schedule = schedule(3, 50, SIZES, &only);
+        let schedule = plan(3, 50, &only);
         let kinds: BTreeSet<_> = schedule.faults.iter().map(|fault| fault.kind.name()).collect();
         assert_eq!(kinds, BTreeSet::from(["restore", "roll"]));
+    }
+    #[test]
+    fn a_replica_rolls_to_another_release_than_it_has() {
+        let schedule = plan(4, 400, &["roll".to_owned()]);
+        let mut releases = [schedule.first_release; 3];
+        for fault in &schedule.faults {
+            if let Kind::Roll { replica, release } = fault.kind {
+                assert_ne!(releases[replica], release, "{fault}");
+                releases[replica] = release;
+            }
+        }
+    }
+
+    #[test]
+    fn a_slower_pace_spreads_the_faults() {
+        let last = |pace| {
+            let choice = Choice {
+                faults: 20,
+                only: &[],
+                pace,
+            };
+            schedule(5, SIZES, choice).faults[19].begins
+        };
+        assert!(last(6) > 3 * last(1), "{:?} and {:?}", last(6), last(1));
+    }
+
+    #[test]
+    fn faults_of_chosen_kinds_restore_etcd_only_where_that_is_chosen() {
+        for seed in 0..20 {
+            assert!(!plan(seed, 5, &["roll".to_owned()]).restores, "seed {seed}");
+            assert!(plan(seed, 5, &["restore".to_owned()]).restores, "seed {seed}");
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions, EventType, GetOptions, KeyValue, WatchOptions};
+use futures::future::select_ok;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -16,6 +17,9 @@ const SILENCE: Duration = Duration::from_secs(3);
 
 /// How often a member is asked for its revision while nothing changes.
 const ASK: Duration = Duration::from_secs(1);
+
+/// How long a stream may lack what the cluster has.
+const LAG: Duration = Duration::from_secs(1);
 
 /// Follows the store until it is stopped.
 pub struct Watch {
@@ -32,6 +36,13 @@ struct Reached {
     complete: AtomicI64,
 }
 
+impl Reached {
+    fn seen(&self) -> i64 {
+        let Self { came, complete } = self;
+        came.load(Ordering::SeqCst).max(complete.load(Ordering::SeqCst))
+    }
+}
+
 impl Watch {
     /// Follows the store from this revision on.
     pub fn start(endpoints: Vec<String>, recorder: Arc<Recorder>, from: i64) -> Self {
@@ -40,9 +51,16 @@ impl Watch {
         let moving = reached.clone();
         let mut task = JoinSet::new();
         task.spawn(async move {
-            for endpoint in endpoints.iter().cycle() {
-                // A member that is broken is no news.
-                let _ = follow(endpoint, &recorder, &moving).await;
+            let mut member = 0;
+            loop {
+                tokio::select! {
+                    // A member that is broken is no news.
+                    _ = follow(&endpoints[member], &recorder, &moving) => {
+                        let answering = answering(&endpoints).await;
+                        member = answering.map_or((member + 1) % endpoints.len(), |(index, _)| index);
+                    }
+                    other = lags(&endpoints, &moving) => member = other,
+                }
                 sleep(Duration::from_millis(200)).await;
             }
         });
@@ -51,8 +69,7 @@ impl Watch {
 
     /// The revision up to which everything is recorded.
     pub fn seen(&self) -> i64 {
-        let Reached { came, complete } = &*self.reached;
-        came.load(Ordering::SeqCst).max(complete.load(Ordering::SeqCst))
+        self.reached.seen()
     }
 
     /// Records nothing more.
@@ -70,6 +87,35 @@ pub async fn client(endpoint: &str) -> Result<Client, etcd_client::Error> {
         .with_connect_timeout(Duration::from_secs(1))
         .with_timeout(Duration::from_secs(3));
     Client::connect([endpoint], Some(options)).await
+}
+
+/// Resolves once the stream lacks what the cluster has had for a while, with a member that has it. A member that is parted from the
+/// others goes on to answer, with what it had before.
+async fn lags(endpoints: &[String], reached: &Reached) -> usize {
+    loop {
+        sleep(ASK).await;
+        if let Some((index, revision)) = answering(endpoints).await {
+            sleep(LAG).await;
+            if reached.seen() < revision {
+                return index;
+            }
+        }
+    }
+}
+
+/// The first member that answers a linearizable read, and the revision of the store.
+async fn answering(endpoints: &[String]) -> Option<(usize, i64)> {
+    let reads = endpoints.iter().enumerate().map(|(index, endpoint)| {
+        let read = async move {
+            let options = GetOptions::new().with_count_only();
+            let read = client(endpoint).await?.get("/", Some(options)).await?;
+            let revision = read.header().map_or(0, |header| header.revision());
+            Ok::<_, etcd_client::Error>((index, revision))
+        };
+        Box::pin(read)
+    });
+    let first = timeout(SILENCE, select_ok(reads)).await.ok()?;
+    first.ok().map(|(first, _)| first)
 }
 
 async fn follow(endpoint: &str, recorder: &Recorder, reached: &Reached) -> Result<(), etcd_client::Error> {

@@ -1,14 +1,12 @@
 //! The cluster that a run breaks: all of its processes, on loopback.
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use quorate_dev::admission::Admission;
 use quorate_dev::agent::{self, Agent};
-use quorate_dev::apiserver::{self, ApiServer, User};
-use quorate_dev::csi_plugin::options::{NodeOptions, Options as PluginOptions};
+use quorate_dev::apiserver::ApiServer;
 use quorate_dev::csi_plugin::process::PluginProcess;
 use quorate_dev::etcd::{self, Etcd};
 use quorate_dev::proxy::Proxy;
@@ -23,7 +21,13 @@ use crate::operator::{DRIVER, Operator};
 use crate::recorder::Recorder;
 use crate::schedule::Sizes;
 use crate::tap::Tap;
-use crate::watch::Watch;
+use crate::watch::{Watch, client};
+use servers::{start_apiserver, start_plugins};
+
+mod counts;
+mod servers;
+
+pub use counts::Counts;
 
 /// The sizes of every run.
 pub const SIZES: Sizes = Sizes {
@@ -53,12 +57,16 @@ pub struct World {
     pub recorder: Arc<Recorder>,
     /// The releases of the bundles.
     pub releases: Vec<ReplicaRelease>,
-    /// Three members.
+    /// Three members, each with a proxy through which the others reach it.
     pub etcd: Etcd,
+    /// Their ids, in their order. A restore keeps them.
+    pub member_ids: Vec<u64>,
     /// The watch of the history, from the first start of etcd to its end.
     pub watch: Watch,
     /// The apiserver, unless the run has none.
     pub apiserver: Option<ApiServer>,
+    /// What it asks before it writes.
+    pub admission: Option<Admission>,
     /// The plugin of the controller.
     pub plugin: PluginProcess,
     /// The plugin on the node of each agent.
@@ -67,6 +75,8 @@ pub struct World {
     pub replicas: Vec<Site>,
     /// Two agents.
     pub agents: Vec<Agent>,
+    /// The proxies of each agent.
+    pub links: Vec<AgentLinks>,
     /// Commands on this cluster.
     pub operator: Operator,
     /// What listens to the proxies of the replicas. The proxies end before it.
@@ -81,6 +91,14 @@ pub struct Site {
     pub proxies: Vec<Proxy>,
     /// The index of its release.
     pub release: usize,
+}
+
+/// The proxies of an agent.
+pub struct AgentLinks {
+    /// Through which it reaches the replicas, in their order.
+    pub replicas: Vec<Proxy>,
+    /// Through which members reach that which it keeps; none where it keeps none.
+    pub peers: Option<Proxy>,
 }
 
 /// What a world is made of.
@@ -127,6 +145,7 @@ impl World {
         }
         let options = etcd::Options {
             members: SIZES.members,
+            peer_proxies: true,
             ..etcd::Options::default()
         };
         for number in 1..=SIZES.members {
@@ -135,12 +154,13 @@ impl World {
         }
         let etcd = Etcd::start(&directory.join("etcd"), &options).await?;
         let watch = Watch::start(etcd.endpoints(), recorder.clone(), 1);
-        let apiserver = match plan.kubernetes {
+        let (apiserver, admission) = match plan.kubernetes {
             true => {
                 recorder.started("apiserver", Role::Apiserver);
-                Some(start_apiserver(directory, &etcd).await?)
+                let (apiserver, admission) = start_apiserver(directory, &etcd).await?;
+                (Some(apiserver), Some(admission))
             }
-            false => None,
+            false => (None, None),
         };
         recorder.started("plugin", plugin_role());
         let (plugin, node_plugins) = start_plugins(directory, &plan.programs).await?;
@@ -151,13 +171,16 @@ impl World {
             tap: Tap::new(&recorder),
             recorder,
             releases,
+            member_ids: member_ids(&etcd).await?,
             etcd,
             watch,
             apiserver,
+            admission,
             plugin,
             node_plugins,
             replicas: Vec::new(),
             agents: Vec::new(),
+            links: Vec::new(),
             operator,
         };
         world.start_replicas(plan).await?;
@@ -218,15 +241,20 @@ impl World {
         let directory = self.directory.join("agents");
         let program = etcd::find()?;
         for (name, plugin) in agent_names().into_iter().zip(&self.node_plugins) {
-            let mut flags = match plan.managers {
-                true => agent::etcd_flags(&directory, name, &program)?,
-                false => Vec::new(),
+            let mut links = AgentLinks {
+                replicas: self.servers(),
+                peers: None,
             };
+            let mut flags = Vec::new();
+            if plan.managers {
+                flags = agent::etcd_flags(&directory, name, &program)?;
+                links.peers = reached_through_a_proxy(&mut flags);
+            }
             flags.push(format!("--csi-node={DRIVER}={}", plugin.endpoint()));
             let options = agent::Options {
                 binary: self.programs.quorate.clone(),
                 name: name.to_owned(),
-                servers: self.servers(),
+                servers: links.replicas.iter().map(Proxy::url).collect(),
                 token_file: Some(token.clone()),
                 flags,
                 env: Vec::new(),
@@ -234,6 +262,7 @@ impl World {
             let node = name.to_owned();
             self.recorder.started(name, Role::Agent { node });
             self.agents.push(Agent::start(&directory, options)?);
+            self.links.push(links);
         }
         for agent in &mut self.agents {
             agent.wait_ready(START_LIMIT).await?;
@@ -241,10 +270,13 @@ impl World {
         Ok(())
     }
 
-    fn servers(&self) -> Vec<String> {
+    /// A proxy in front of the control port of each replica.
+    fn servers(&self) -> Vec<Proxy> {
         let flag = |site: &Site| site.replica.flag("--control-listen=");
         let addresses = self.replicas.iter().filter_map(flag);
-        addresses.map(|address| format!("https://{address}")).collect()
+        addresses
+            .map(|address| Proxy::in_front_of(&format!("https://{address}")))
+            .collect()
     }
 
     /// The directory of the bundle of a release.
@@ -290,6 +322,31 @@ pub struct Stopped {
     pub node_plugins: Vec<PluginProcess>,
 }
 
+/// The ids of the members, in their order.
+async fn member_ids(etcd: &Etcd) -> Result<Vec<u64>, Error> {
+    let failed = |error: etcd_client::Error| Error::Harness(format!("the members are not listed: {error}"));
+    let mut client = client(&etcd.members[0].client_url).await.map_err(failed)?;
+    let list = client.member_list().await.map_err(failed)?;
+    let id_of = |name: &str| {
+        let mut members = list.members().iter();
+        members.find(|member| member.name() == name).map(|it| it.id())
+    };
+    let ids = etcd.members.iter().map(|member| id_of(&member.name));
+    let ids: Option<Vec<u64>> = ids.collect();
+    ids.ok_or_else(|| Error::Harness("a member is not in its list".to_owned()))
+}
+
+/// Puts a proxy in front of the etcd that an agent with these flags keeps.
+fn reached_through_a_proxy(flags: &mut Vec<String>) -> Option<Proxy> {
+    let at = flags.iter().position(|flag| flag.starts_with("--peer-url="))?;
+    let url = flags[at].split_once('=')?.1.to_owned();
+    let port = url.rsplit_once(':')?.1.parse().ok()?;
+    let proxy = Proxy::between_members(port);
+    flags[at] = format!("--peer-url={}", proxy.url());
+    flags.push(format!("--etcd-listen-peer-url={url}"));
+    Some(proxy)
+}
+
 /// The role of the plugin of the controller.
 pub fn plugin_role() -> Role {
     Role::Plugin {
@@ -325,85 +382,4 @@ fn variables(plan: &Plan) -> Vec<(String, std::ffi::OsString)> {
     variables
         .map(|(name, value)| (name.clone(), value.into()))
         .collect()
-}
-
-/// Each replica is a user of its own, so that the audit says which one wrote.
-async fn start_apiserver(directory: &Path, etcd: &Etcd) -> Result<ApiServer, Error> {
-    let policy = directory.join("audit-policy.yaml");
-    let text = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\n\
-                rules:\n- {level: Metadata, verbs: [create, update, patch, delete, deletecollection]}\n- {level: None}\n";
-    fs::write(&policy, text).map_err(Error::write(&policy))?;
-    let users = replica_names().map(|name| User {
-        name: name.to_owned(),
-        groups: vec!["system:masters".to_owned()],
-        token: token_of(name),
-    });
-    let options = apiserver::Options {
-        etcd_endpoints: etcd.endpoints(),
-        users: users.to_vec(),
-        flags: vec![
-            // As JSON, so that a history can be read.
-            "--storage-media-type=application/json".to_owned(),
-            format!("--audit-policy-file={}", policy.display()),
-            format!("--audit-log-path={}", audit_log(directory).display()),
-        ],
-    };
-    Ok(ApiServer::start(&directory.join("kubernetes"), &options).await?)
-}
-
-async fn start_plugins(
-    directory: &Path,
-    programs: &Programs,
-) -> Result<(PluginProcess, Vec<PluginProcess>), Error> {
-    let home = directory.join("csi");
-    let mut options = PluginOptions::in_directory(&home, DRIVER);
-    options.offers.list = true;
-    options.offers.list_nodes = true;
-    let plugin = PluginProcess::start(&programs.quorate_dev, options).await?;
-    let mut node_plugins = Vec::new();
-    for name in agent_names() {
-        let own = home.join(name);
-        fs::create_dir_all(&own).map_err(Error::write(&own))?;
-        let mut options = PluginOptions::in_directory(&own, DRIVER);
-        options.backend = home.join("volumes");
-        options.offers.controller = false;
-        options.node = Some(NodeOptions::new(&format!("csi-{name}")));
-        node_plugins.push(PluginProcess::start(&programs.quorate_dev, options).await?);
-    }
-    Ok((plugin, node_plugins))
-}
-
-/// How often something is in force, by what it is about.
-#[derive(Clone, Debug)]
-pub struct Counts<T>(BTreeMap<T, usize>);
-
-impl<T> Default for Counts<T> {
-    fn default() -> Self {
-        Self(BTreeMap::new())
-    }
-}
-
-impl<T: Ord> Counts<T> {
-    /// Once more.
-    pub fn more(&mut self, of: T) {
-        *self.0.entry(of).or_default() += 1;
-    }
-
-    /// Once less; whether it is in force no longer.
-    pub fn less(&mut self, of: &T) -> bool {
-        let Some(count) = self.0.get_mut(of) else {
-            return true;
-        };
-        *count -= 1;
-        let over = *count == 0;
-        if over {
-            self.0.remove(of);
-        }
-        over
-    }
-
-    /// Whether it is in force.
-    pub fn has(&self, of: &T) -> bool {
-        self.0.contains_key(of)
-    }
 }

@@ -142,6 +142,17 @@ impl Agent {
         self.process.wait_until(limit, answers).await
     }
 
+    /// Puts its state aside, so that its next start makes a node of the same name. It must not run.
+    ///
+    /// # Errors
+    /// The directory cannot be renamed.
+    pub fn set_state_aside(&self) -> Result<(), Error> {
+        let aside = |number: u32| self.state.with_extension(format!("removed-{number}"));
+        let free = (1..).map(aside).find(|place| !place.exists());
+        let to = free.unwrap_or_else(|| aside(0));
+        fs::rename(&self.state, to).map_err(Error::write(&self.state))
+    }
+
     /// Whether it has ended because its node was removed.
     pub fn was_removed(&mut self) -> bool {
         let ended = self.process.process().and_then(|process| process.status());

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pki::CertificateFiles;
 use super::process::Supervised;
+use super::proxy::Proxy;
 use super::{Error, cache, ports, record};
 use quorate::cli::companion::{find_on_path, is_executable};
 
@@ -35,6 +36,9 @@ pub struct Options {
     pub flags: Vec<String>,
     /// The etcd to run; none: the one on `$PATH`.
     pub program: Option<PathBuf>,
+    /// Puts a proxy in front of each member, through which the others reach it. They are others at each start, so that a cluster with
+    /// them is not started again on its directory.
+    pub peer_proxies: bool,
 }
 
 impl Default for Options {
@@ -45,6 +49,7 @@ impl Default for Options {
             peer_tls: None,
             flags: Vec::new(),
             program: None,
+            peer_proxies: false,
         }
     }
 }
@@ -161,9 +166,14 @@ impl Etcd {
         options: &Options,
     ) -> Result<Self, Error> {
         let mut members = Vec::with_capacity(record.members.len());
-        let here = record.members.iter().enumerate().filter(|(_, ports)| !ports.left);
-        for (index, _) in here {
-            let mut member = Member::describe(directory, program, record, index, options);
+        let reached = record.members.iter().map(|ports| Reached::of(*ports, options));
+        let reached: Vec<Reached> = reached.collect();
+        let urls: Vec<String> = reached.iter().map(|reached| reached.url.clone()).collect();
+        for (index, reached) in reached.into_iter().enumerate() {
+            if record.members[index].left {
+                continue;
+            }
+            let mut member = Member::describe(directory, program, record, index, (reached, &urls), options);
             member.launch()?;
             members.push(member);
         }
@@ -210,7 +220,9 @@ impl Etcd {
         } = self;
         let taken = |index: &usize| members.iter().any(|member| member.name == member_name(*index));
         let index = (0..).find(|index| !taken(index)).unwrap_or(members.len());
-        let member = Member::with_ports(directory, program, index, new_ports()?, [], options);
+        let ports = new_ports()?;
+        let reached = Reached::of(ports, options);
+        let member = Member::with_ports(directory, program, index, (ports, reached), [], options);
         members.push(member);
         let last = members.len() - 1;
         Ok(&mut members[last])
@@ -235,6 +247,24 @@ impl Etcd {
             stopped?;
         }
         Ok(())
+    }
+}
+
+/// How the other members reach one.
+struct Reached {
+    url: String,
+    proxy: Option<Proxy>,
+}
+
+impl Reached {
+    fn of(ports: Ports, options: &Options) -> Self {
+        let proxy = options.peer_proxies.then(|| Proxy::between_members(ports.peer));
+        Self {
+            url: proxy
+                .as_ref()
+                .map_or_else(|| peer_url(ports, options), Proxy::url),
+            proxy,
+        }
     }
 }
 

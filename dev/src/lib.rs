@@ -5,6 +5,7 @@
 //! launchers reach their servers over plain HTTP ([`http`]) instead of Quorate's layers for etcd and Kubernetes, since the
 //! tests test those layers against these servers.
 
+pub mod admission;
 pub mod agent;
 pub mod apiserver;
 pub mod bundles;

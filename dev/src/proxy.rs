@@ -18,6 +18,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+mod cuts;
+
+pub use cuts::Cut;
+use cuts::{Cuts, Direction, Scan};
+
 /// What the network does to every connection, those that are open and those that come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
@@ -30,6 +35,8 @@ pub enum Network {
     BlackHole,
     /// Requests arrive, replies do not.
     LosesReplies,
+    /// Replies arrive, requests do not.
+    LosesRequests,
     /// Connections are reset, new ones as soon as they are made.
     Resets,
     /// There is no proxy any more: it has ended, and with it everything.
@@ -56,11 +63,12 @@ pub type Listener = Arc<dyn Fn(u64, Heard, &[u8]) + Send + Sync>;
 ///
 /// # Panics
 /// Where the machine has no free port, thread or file descriptor for it.
+#[derive(Debug)]
 pub struct Proxy {
     /// Where it listens.
     pub address: SocketAddr,
     scheme: &'static str,
-    network: watch::Sender<Network>,
+    network: watch::Sender<Cuts>,
     target: watch::Sender<SocketAddr>,
     requested: Arc<AtomicU64>,
     accepted: Arc<AtomicU64>,
@@ -70,20 +78,26 @@ pub struct Proxy {
 impl Proxy {
     /// In front of a port of 127.0.0.1; the network works.
     pub fn start(port: u16) -> Self {
-        Self::start_with(port, Arc::new(|_, _, _| ()))
+        Self::start_with(port, false, Arc::new(|_, _, _| ()))
+    }
+
+    /// In front of the port at which a member of etcd is reached by the others, in clear text. It knows from which member a
+    /// connection is, once that has sent its first request.
+    pub fn between_members(port: u16) -> Self {
+        Self::start_with(port, true, Arc::new(|_, _, _| ()))
     }
 
     /// The same with a listener, which is called on the thread of the proxy and must not block.
     pub fn heard_by(url: &str, listener: Listener) -> Self {
-        Self::start_with(port_of(url), listener)
+        Self::start_with(port_of(url), false, listener)
     }
 
-    fn start_with(port: u16, heard: Listener) -> Self {
+    fn start_with(port: u16, knows_sources: bool, heard: Listener) -> Self {
         let (target, leads_to) = watch::channel(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
-        let (network, seen) = watch::channel(Network::Passes);
+        let (network, seen) = watch::channel(Cuts::default());
         let (requested, accepted) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let counters = (requested.clone(), accepted.clone());
         let thread = std::thread::spawn(move || {
@@ -91,7 +105,7 @@ impl Proxy {
                 .enable_all()
                 .build()
                 .unwrap();
-            runtime.block_on(serve(listener, leads_to, seen, counters, heard));
+            runtime.block_on(serve(listener, leads_to, seen, counters, knows_sources, heard));
         });
         Self {
             address,
@@ -126,7 +140,12 @@ impl Proxy {
 
     /// Changes what the network does, at once and for all connections.
     pub fn set(&self, network: Network) {
-        self.network.send_replace(network);
+        self.cut([Cut { from: None, network }]);
+    }
+
+    /// The same for the connections of some clients each.
+    pub fn cut(&self, cuts: impl IntoIterator<Item = Cut>) {
+        self.network.send_replace(Cuts(cuts.into_iter().collect()));
     }
 
     /// Bytes that clients sent and the server was given.
@@ -147,7 +166,7 @@ fn port_of(url: &str) -> u16 {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.network.send_replace(Network::Gone);
+        self.set(Network::Gone);
         if let Some(thread) = self.thread.take() {
             // A panic of the proxy must not go unnoticed, nor hide the panic of the test.
             if thread.join().is_err() && !std::thread::panicking() {
@@ -162,8 +181,9 @@ type Counters = (Arc<AtomicU64>, Arc<AtomicU64>);
 async fn serve(
     listener: std::net::TcpListener,
     target: watch::Receiver<SocketAddr>,
-    mut network: watch::Receiver<Network>,
+    mut network: watch::Receiver<Cuts>,
     (requested, accepted): Counters,
+    knows_sources: bool,
     heard: Listener,
 ) {
     let listener = TcpListener::from_std(listener).unwrap();
@@ -171,15 +191,46 @@ async fn serve(
     let gone = network.clone();
     loop {
         tokio::select! {
-            _ = network.wait_for(|network| *network == Network::Gone) => return,
+            _ = network.wait_for(Cuts::is_gone) => return,
             Some(ended) = connections.join_next() => ended.unwrap(),
             connection = listener.accept() => {
                 let (client, _) = connection.unwrap();
                 let number = accepted.fetch_add(1, Ordering::SeqCst);
                 let (target, heard) = (*target.borrow(), heard.clone());
                 let hear = move |what, bytes: &[u8]| heard(number, what, bytes);
-                connections.spawn(connect(client, target, gone.clone(), requested.clone(), hear));
+                let source = Source::new(knows_sources);
+                connections.spawn(connect(client, target, gone.clone(), requested.clone(), source, hear));
             }
+        }
+    }
+}
+
+/// From which member of etcd a connection is, as far as that is known.
+#[derive(Clone)]
+struct Source {
+    /// 0: not known, or of no interest.
+    member: Arc<AtomicU64>,
+    is_wanted: bool,
+}
+
+impl Source {
+    fn new(is_wanted: bool) -> Self {
+        Self {
+            member: Arc::default(),
+            is_wanted,
+        }
+    }
+
+    fn id(&self) -> u64 {
+        self.member.load(Ordering::SeqCst)
+    }
+
+    fn look(&self, scan: &mut Scan, piece: &[u8]) {
+        if self.is_wanted
+            && self.id() == 0
+            && let Some(member) = scan.next(piece)
+        {
+            self.member.store(member, Ordering::SeqCst);
         }
     }
 }
@@ -188,15 +239,16 @@ async fn serve(
 async fn connect(
     client: TcpStream,
     target: SocketAddr,
-    mut network: watch::Receiver<Network>,
+    mut network: watch::Receiver<Cuts>,
     requested: Arc<AtomicU64>,
+    source: Source,
     hear: impl Fn(Heard, &[u8]),
 ) {
     // A server that is down: its refusal cannot be passed on, a reset is the nearest.
-    let server = if *network.borrow() == Network::Resets {
-        None
-    } else {
-        TcpStream::connect(target).await.ok()
+    let is_reset = network.borrow().resets(source.id());
+    let server = match is_reset {
+        true => None,
+        false => TcpStream::connect(target).await.ok(),
     };
     let Some(server) = server else {
         let _ = client.set_zero_linger();
@@ -210,7 +262,7 @@ async fn connect(
     let requests = pump(
         &mut client_in,
         &mut server_out,
-        Direction::Request,
+        (Direction::Request, source.clone()),
         network.clone(),
         Some(requested),
         &hear,
@@ -218,13 +270,13 @@ async fn connect(
     let replies = pump(
         &mut server_in,
         &mut client_out,
-        Direction::Reply,
+        (Direction::Reply, source.clone()),
         network.clone(),
         None,
         &hear,
     );
     tokio::select! {
-        _ = network.wait_for(|network| *network == Network::Resets) => {
+        _ = network.wait_for(|cuts| cuts.resets(source.id())) => {
             for end in [client_out, server_out] {
                 let _ = end.as_ref().set_zero_linger();
                 // Dropping it would announce an orderly end first.
@@ -234,12 +286,6 @@ async fn connect(
         ((), ()) = async { tokio::join!(requests, replies) } => {}
     }
     hear(Heard::Ended, &[]);
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Direction {
-    Request,
-    Reply,
 }
 
 impl Direction {
@@ -256,23 +302,25 @@ impl Direction {
 async fn pump(
     from: &mut OwnedReadHalf,
     to: &mut OwnedWriteHalf,
-    direction: Direction,
-    mut network: watch::Receiver<Network>,
+    (direction, source): (Direction, Source),
+    mut network: watch::Receiver<Cuts>,
     count: Option<Arc<AtomicU64>>,
     hear: impl Fn(Heard, &[u8]),
 ) {
     let (sender, mut on_the_way) = mpsc::unbounded_channel();
     let state = network.clone();
     let hear = &hear;
+    let of = source.clone();
     let reading = async move {
         let mut buffer = vec![0; 64 * 1024];
+        let mut scan = Scan::default();
         loop {
             let read = from.read(&mut buffer).await.unwrap_or(0);
             hear(direction.heard(), &buffer[..read]);
-            let delay = match *state.borrow() {
-                Network::Delays(delay) => delay,
-                _ => Duration::ZERO,
-            };
+            if direction == Direction::Request {
+                of.look(&mut scan, &buffer[..read]);
+            }
+            let delay = state.borrow().delay(of.id());
             // An end of the connection travels through the network like anything else.
             let _ = sender.send((Instant::now() + delay, buffer[..read].to_vec()));
             if read == 0 {
@@ -280,11 +328,7 @@ async fn pump(
             }
         }
     };
-    let passes = |network: &Network| match network {
-        Network::Passes | Network::Delays(_) => true,
-        Network::LosesReplies => direction == Direction::Request,
-        Network::BlackHole | Network::Resets | Network::Gone => false,
-    };
+    let passes = |cuts: &Cuts| cuts.passes(source.id(), direction);
     let writing = async move {
         while let Some((due, piece)) = on_the_way.recv().await {
             tokio::time::sleep_until(due).await;

@@ -4,6 +4,7 @@ mod agents;
 mod command;
 mod csi;
 mod launchers;
+mod partitions;
 mod programs;
 mod proxy;
 mod roles;

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use crate::support::proxy::{Heard, Network, Proxy};
+use crate::support::proxy::{Cut, Heard, Network, Proxy};
 use crate::support::wait::{SOON, eventually, same};
 
 /// Long enough for a byte to cross this machine, were it let through.
@@ -93,6 +93,39 @@ async fn a_request_arrives_whose_reply_is_lost() {
     proxy.set(Network::Resets);
     let error = timeout(SOON, client.read(&mut [0])).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+}
+
+#[tokio::test]
+async fn a_reply_arrives_whose_next_request_is_lost() {
+    let (proxy, mut client, mut server) = connected().await;
+    proxy.set(Network::LosesRequests);
+    client.write_all(b"ask").await.unwrap();
+    receive_nothing(&mut server).await;
+    server.write_all(b"answer").await.unwrap();
+    receive(&mut client, "answer").await;
+    proxy.set(Network::Passes);
+    receive(&mut server, "ask").await;
+}
+
+#[tokio::test]
+async fn what_one_member_sends_is_lost_and_what_others_send_is_not() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let proxy = Proxy::between_members(listener.local_addr().unwrap().port());
+    let network = Network::LosesRequests;
+    proxy.cut([Cut {
+        from: Some(0xab),
+        network,
+    }]);
+    for (member, arrives) in [("ab", false), ("cd", true)] {
+        let mut client = TcpStream::connect(proxy.address).await.unwrap();
+        let (mut server, _) = listener.accept().await.unwrap();
+        let request = format!("GET / HTTP/1.1\r\nX-Server-From: {member}\r\n\r\n");
+        client.write_all(request.as_bytes()).await.unwrap();
+        match arrives {
+            true => receive(&mut server, &request).await,
+            false => receive_nothing(&mut server).await,
+        }
+    }
 }
 
 #[tokio::test]

@@ -33,9 +33,9 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = 3)]
     runs: u64,
 
-    /// Faults of each seed
-    #[arg(long, value_name = "N", default_value_t = 40)]
-    faults: u32,
+    /// Faults of each seed [default: as many as the guard needs]
+    #[arg(long, value_name = "N")]
+    faults: Option<u32>,
 
     /// Where each run has a directory for its files [default: the system's directory for temporary files]
     #[arg(long, value_name = "DIR")]
@@ -79,19 +79,22 @@ fn main() -> ExitCode {
 
 /// Takes the guards out, one after the other, and prints a row for each.
 async fn all(args: &Args) -> ExitCode {
-    println!("| guard | invariant | seed | s | found by |\n| --- | --- | --- | --- | --- |");
+    println!(
+        "| guard | invariant | seed | faults | s | found by | as |\n| --- | --- | --- | --- | --- | --- | --- |"
+    );
     let mut missed = 0;
     for mutation in ALL {
         if !args.guards.is_empty() && !args.guards.iter().any(|name| name == mutation.guard) {
             continue;
         }
         let found = seeds(args, mutation).await;
+        let faults = args.faults.unwrap_or(mutation.faults);
         let row = match &found {
             Some(found) => format!(
-                "{} | {} | {}",
-                found.seed, found.seconds, found.violation.sentence
+                "{} | {} | {} | {} | {}",
+                found.seed, faults, found.seconds, found.violation.check, found.violation.sentence
             ),
-            None => format!("| | not found within {} seeds", args.runs),
+            None => format!("| {faults} | | not found within {} seeds |", args.runs),
         };
         println!("| {} | {} | {row} |", mutation.guard, mutation.rule);
         missed += u32::from(found.is_none());
@@ -174,8 +177,10 @@ fn options(args: &Args, mutation: Mutation, seed: u64) -> Result<Options, Error>
     })?;
     Ok(Options {
         seed,
-        faults: args.faults,
+        faults: args.faults.unwrap_or(mutation.faults),
         only: mutation.under.iter().map(|kind| (*kind).to_owned()).collect(),
+        pace: mutation.pace,
+        deeds: mutation.deeds.to_vec(),
         minutes: 0,
         directory,
         programs: Programs {

@@ -8,15 +8,21 @@ use prost::Message;
 use quorate::etcd::{KeyRange, MemberId};
 use quorate::proto;
 
+use super::excuses::may_be_late;
 use super::past::Past;
+use super::records::{Span, before};
 use super::{Rule, Violation};
-use crate::history::{At, MemberCall, MemberChange, Members, Outcome, What};
+use crate::history::{At, Listed, MemberCall, MemberChange, Members, Role, What};
 
 const RULE: Rule = Rule::Inv(5);
 
 /// For how long evidence about a member counts, in milliseconds: a member is taken for down only if every look since then
 /// found it down, and the next look after the call too.
 const EVIDENCE: u64 = 10_000;
+
+/// How old an answer of a member may be by which the leader decides, in milliseconds: it asks again before every change, and each member
+/// has 2 s to answer. What was dead for longer cannot have answered.
+const ANSWERS: u64 = 5_000;
 
 fn calls<'h>(past: &Past<'h>) -> Vec<(usize, At, &'h MemberCall)> {
     let calls = past.events().filter_map(|(index, event)| match &event.what {
@@ -53,7 +59,7 @@ pub fn added_as_voter(past: &Past<'_>) -> Vec<Violation> {
             found.push(Violation::new(RULE, sentence, [index]));
         }
     }
-    for [(before, _, from), (after, at, to)] in pairs(past) {
+    for [(earlier, _, from), (after, at, to)] in pairs(past) {
         let new = to
             .members
             .iter()
@@ -63,7 +69,7 @@ pub fn added_as_voter(past: &Past<'_>) -> Vec<Violation> {
                 "member {:x} became a voter without an intent to promote it",
                 member.id
             );
-            found.push(Violation::new(RULE, sentence, [before, after]));
+            found.push(Violation::new(RULE, sentence, [earlier, after]));
         }
     }
     found
@@ -145,39 +151,70 @@ pub fn is_recorded(past: &Past<'_>, id: u64, at: At) -> bool {
         .any(|(_, version)| version.value.is_some() && version.at <= past.seen_by(at))
 }
 
-/// Removals and promotions after which the voters that answer are no majority.
+/// Intents to remove or to promote a member, after which the voters that answer would be no majority. Most requests of the leader go
+/// around its proxies, and etcd refuses those that it takes for unsafe itself: what the leader decides is in its records.
+pub fn decided_without_quorum(past: &Past<'_>) -> Vec<Violation> {
+    let lists = lists(past);
+    let mut found = Vec::new();
+    for (index, seen, changed) in past.changes() {
+        let Some(id) = past.keys.parse_member(&changed.key.0) else {
+            continue;
+        };
+        let record = |revision| past.message_at::<proto::Member>(&changed.key.0, revision);
+        let earlier = record(before(changed.revision)).unwrap_or_default();
+        let Some(decided) = record(changed.revision) else {
+            continue;
+        };
+        let change = Change {
+            removed: (decided.removal.is_some() && earlier.removal.is_none()).then_some(id.0),
+            promoted: (decided.promotion.is_some() && earlier.promotion.is_none()).then_some(id.0),
+        };
+        if change.removed.or(change.promoted).is_none() {
+            continue;
+        }
+        let writer = past.writer(changed.revision);
+        let at = writer.map_or(seen, |(call, _)| past.history.events[call].at);
+        if writer.is_some_and(|(_, call)| may_be_late(past, &call.by, at.minus_millis(ANSWERS), at)) {
+            continue;
+        }
+        let next = lists.partition_point(|(_, seen, _)| *seen <= at);
+        if let Some((left, shown)) = lost(past, &lists, next, change, (at, at)) {
+            let sentence = format!("a change of member {id} was decided that leaves {left}");
+            found.push(Violation::new(RULE, sentence, shown.into_iter().chain([index])));
+        }
+    }
+    found
+}
+
+/// Removals and promotions after which the voters that answer are no majority, also those that etcd refused: they were asked for.
 pub fn changed_without_quorum(past: &Past<'_>) -> Vec<Violation> {
     let lists = lists(past);
     let mut found = Vec::new();
     for (index, at, call) in calls(past) {
         let (removed, promoted) = match call.change {
-            _ if matches!(call.outcome, Outcome::Failed { .. }) => continue,
             MemberChange::Remove(id) => (Some(id), None),
             MemberChange::Promote(id) => (None, Some(id)),
             MemberChange::Add { .. } | MemberChange::Update { .. } => continue,
         };
-        let next = lists.partition_point(|(_, seen, _)| *seen <= at);
-        let Some((voters, healthy, shown)) = voters_after(&lists, next, removed, promoted) else {
+        if may_be_late(past, &call.by, at.minus_millis(ANSWERS), at) {
             continue;
-        };
-        if healthy < voters / 2 + 1 {
-            let sentence = format!(
-                "{} asked for a change that leaves {voters} voters, of which {healthy} answer",
-                call.by
-            );
+        }
+        let next = lists.partition_point(|(_, seen, _)| *seen <= at);
+        let change = Change { removed, promoted };
+        if let Some((left, shown)) = lost(past, &lists, next, change, (at, at)) {
+            let sentence = format!("{} asked for a change that leaves {left}", call.by);
             found.push(Violation::new(RULE, sentence, shown.into_iter().chain([index])));
         }
     }
     for (next, pair) in lists.windows(2).enumerate() {
-        let [(_, _, from), (_, _, to)] = [pair[0], pair[1]];
+        let [(_, from_at, from), (_, to_at, to)] = [pair[0], pair[1]];
         for gone in missing(from, to).into_iter().filter(|_| from.epoch == to.epoch) {
-            let Some((voters, healthy, shown)) = voters_after(&lists, next + 1, Some(gone), None) else {
-                continue;
+            let change = Change {
+                removed: Some(gone),
+                promoted: None,
             };
-            if healthy < voters / 2 + 1 {
-                let sentence = format!(
-                    "member {gone:x} was removed, which left {voters} voters, of which {healthy} answered"
-                );
+            if let Some((left, shown)) = lost(past, &lists, next + 1, change, (from_at, to_at)) {
+                let sentence = format!("member {gone:x} was removed, which left {left}");
                 found.push(Violation::new(RULE, sentence, shown));
             }
         }
@@ -185,33 +222,58 @@ pub fn changed_without_quorum(past: &Past<'_>) -> Vec<Violation> {
     found
 }
 
-/// The voters after a change between two lists, of which `next` is the later one: how many there are, how many may have been healthy,
-/// and the events of the two. None where there is too little evidence.
-fn voters_after(
-    lists: &[(usize, At, &Members)],
-    next: usize,
+/// A change of the voters.
+#[derive(Clone, Copy)]
+struct Change {
     removed: Option<u64>,
     promoted: Option<u64>,
-) -> Option<(usize, usize, [usize; 2])> {
-    let (last, seen, members) = lists.get(next.checked_sub(1)?)?;
+}
+
+/// The voters that a change leaves, in words, if those of them that may have answered are no majority; and the events of the two lists
+/// between which it came, of which `next` is the later one. The change came between the two instants. None where there is too little
+/// evidence.
+fn lost(
+    past: &Past<'_>,
+    lists: &[(usize, At, &Members)],
+    next: usize,
+    change: Change,
+    (earliest, latest): (At, At),
+) -> Option<(String, [usize; 2])> {
+    let (last_event, seen, last) = lists.get(next.checked_sub(1)?)?;
     let (after_event, _, after) = lists.get(next)?;
     let recent = lists[..next]
         .iter()
         .filter(|(_, at, _)| at.plus_millis(EVIDENCE) >= *seen);
     let looks: Vec<&Members> = recent.map(|(_, _, members)| *members).chain([*after]).collect();
-    if looks.len() < 3 || looks.iter().any(|look| look.epoch != after.epoch) {
+    if looks.iter().any(|look| look.epoch != after.epoch) {
         return None;
     }
-    // Whether any look found the member healthy.
+    // Whether any look found the member healthy. Too few looks say nothing.
     let mut answered: BTreeMap<u64, bool> = BTreeMap::new();
     for member in looks.iter().flat_map(|look| &look.members) {
-        *answered.entry(member.id).or_default() |= member.healthy;
+        *answered.entry(member.id).or_default() |= member.healthy || looks.len() < 3;
     }
-    let voters = members
-        .members
-        .iter()
-        .filter(|member| Some(member.id) != removed && (!member.learner || Some(member.id) == promoted));
-    let voters: Vec<u64> = voters.map(|member| member.id).collect();
-    let healthy = voters.iter().filter(|id| answered.get(id) == Some(&true)).count();
-    Some((voters.len(), healthy, [*last, *after_event]))
+    let Change { removed, promoted } = change;
+    let stays =
+        |member: &&Listed| Some(member.id) != removed && (!member.learner || Some(member.id) == promoted);
+    let voters: Vec<&Listed> = last.members.iter().filter(stays).collect();
+    let may_answer = |member: &&&Listed| {
+        let was_dead = is_dead(past, &member.name, earliest.minus_millis(ANSWERS), latest);
+        answered.get(&member.id) == Some(&true) && !was_dead
+    };
+    let healthy = voters.iter().filter(may_answer).count();
+    let left = format!("{} voters, of which {healthy} answer", voters.len());
+    (healthy < voters.len() / 2 + 1).then_some((left, [*last_event, *after_event]))
+}
+
+/// Whether no process of this member ran at any time between the two instants. The etcd of an agent ends with the agent.
+fn is_dead(past: &Past<'_>, name: &str, from: At, until: At) -> bool {
+    let own = past.lives.values().filter(|span| match span.role {
+        Role::Etcd { member } => member == name,
+        Role::Agent { node } => node == name,
+        _ => false,
+    });
+    let own: Vec<_> = own.collect();
+    let is_over = |span: &&Span<'_>| span.exited.is_some_and(|(at, _, _)| at < from);
+    !own.is_empty() && own.iter().all(|span| span.started > until || is_over(span))
 }

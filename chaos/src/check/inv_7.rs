@@ -2,7 +2,7 @@
 
 use prost::Message;
 use quorate::proto;
-use quorate::store::Name;
+use quorate::store::{Keys, Name};
 
 use super::past::Past;
 use super::records::before;
@@ -11,23 +11,34 @@ use crate::history::{Change, Changed, Is, Target};
 
 const RULE: Rule = Rule::Inv(7);
 
-/// The deletions of keys of a range, with the event and the name.
-fn deletions<'h>(
+/// The deletions of objects of a kind, with the event and the name. Something that could not be read is no object: who wrote it may
+/// delete it, and replicas may not.
+fn deletions<'h, M: Message + Default>(
     past: &Past<'h>,
-    parse: impl Fn(&'h [u8]) -> Option<&'h str>,
+    parse: fn(&Keys, &'h [u8]) -> Option<&'h str>,
 ) -> Vec<(usize, &'h Changed, Name)> {
     let deleted = past
         .changes()
         .filter(|(_, _, changed)| changed.change == Change::Deleted);
+    let is_object = |changed: &Changed| {
+        let writer = past.writer(changed.revision);
+        writer.is_some_and(|(_, call)| past.is_replica(&call.by))
+            || past
+                .message_at::<M>(&changed.key.0, before(changed.revision))
+                .is_some()
+    };
     deleted
-        .filter_map(|(index, _, changed)| Some((index, changed, parse(&changed.key.0)?.parse().ok()?)))
+        .filter_map(|(index, _, changed)| {
+            Some((index, changed, parse(&past.keys, &changed.key.0)?.parse().ok()?))
+        })
+        .filter(|(_, changed, _)| is_object(changed))
         .collect()
 }
 
 /// Services that were deleted unmarked, with a task, or in a transaction that does not prove that there is none.
 pub fn services_with_tasks(past: &Past<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
-    for (index, changed, name) in deletions(past, |key| past.keys.parse_service(key)) {
+    for (index, changed, name) in deletions::<proto::Service>(past, Keys::parse_service) {
         let earlier = before(changed.revision);
         let tasks = past.keys.tasks_of(&name);
         if let Some((task, version)) = past.range_at(&tasks, earlier).into_iter().next() {
@@ -69,7 +80,7 @@ pub fn services_with_tasks(past: &Past<'_>) -> Vec<Violation> {
 /// Networks that were deleted unmarked, or while a service refers to them that is not deleted with them.
 pub fn networks_in_use(past: &Past<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
-    for (index, changed, name) in deletions(past, |key| past.keys.parse_network(key)) {
+    for (index, changed, name) in deletions::<proto::Network>(past, Keys::parse_network) {
         let earlier = before(changed.revision);
         let network: Option<proto::Network> = past.message_at(&changed.key.0, earlier);
         let is_marked = network.is_some_and(|network| {

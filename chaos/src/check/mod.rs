@@ -37,7 +37,7 @@ use quorate::store::keys::BadPrefix;
 type Check = (Rule, &'static str, fn(&Past<'_>) -> Vec<Violation>);
 
 /// Every check. Each has a history in the tests that it alone fails on.
-static CHECKS: [Check; 29] = [
+static CHECKS: [Check; 30] = [
     (
         Rule::Inv(1),
         "replicas write unfenced only what they own",
@@ -102,6 +102,11 @@ static CHECKS: [Check; 29] = [
         Rule::Inv(5),
         "a quorum is healthy after a change",
         inv_5::changed_without_quorum,
+    ),
+    (
+        Rule::Inv(5),
+        "a change is decided with a healthy quorum after it",
+        inv_5::decided_without_quorum,
     ),
     (
         Rule::Inv(6),
@@ -183,5 +188,10 @@ static CHECKS: [Check; 29] = [
 /// [`BadPrefix`] if the run names no prefix.
 pub fn check(history: &History) -> Result<Vec<Violation>, BadPrefix> {
     let past = Past::of(history)?;
-    Ok(CHECKS.iter().flat_map(|(_, _, check)| check(&past)).collect())
+    let found = CHECKS.iter().flat_map(|(_, name, check)| {
+        check(&past)
+            .into_iter()
+            .map(move |violation| violation.found_by(name))
+    });
+    Ok(found.collect())
 }

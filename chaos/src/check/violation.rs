@@ -27,6 +27,8 @@ impl fmt::Display for Rule {
 pub struct Violation {
     /// The rule.
     pub rule: Rule,
+    /// What the check demands that found it.
+    pub check: &'static str,
     /// What is wrong, in one sentence.
     pub sentence: String,
     /// The indexes of the events that show it, as few as can be, in their order.
@@ -40,9 +42,14 @@ impl Violation {
         events.dedup();
         Self {
             rule,
+            check: "",
             sentence,
             events,
         }
+    }
+
+    pub(super) fn found_by(self, check: &'static str) -> Self {
+        Self { check, ..self }
     }
 
     /// The sentence and the events that show it, for people.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use quorate::cli::companion::find_on_path;
 use quorate_dev::etcd::Etcd;
+use quorate_dev::proxy::Network;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Faults;
@@ -76,10 +77,17 @@ impl Faults {
             let (name, role) = (self.world.name_of(*target), self.world.role_of(*target));
             self.world.recorder.started(&name, role);
         }
+        // All members have to meet, so that each serves.
+        for member in &self.world.etcd.members {
+            if let Some(proxy) = &member.peer_proxy {
+                proxy.set(Network::Passes);
+            }
+        }
         let token = self.world.etcd.token()?;
         let restorer = find_on_path("etcdutl").or_else(|| find_on_path("etcdctl"));
         let restorer = restorer.ok_or_else(|| Error::Harness("there is no etcdctl".to_owned()))?;
         self.world.etcd.restore(&restorer, &token, &snapshot.file).await?;
+        self.set_partitions();
         let (endpoints, recorder) = (self.world.etcd.endpoints(), self.world.recorder.clone());
         // From the begin: the restored store has a history of its own, which shares its past with the former one.
         self.world.watch = Watch::start(endpoints, recorder, 1);

@@ -5,9 +5,10 @@ use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Options, Ports, Record, data_directory, member_name, peer_url};
+use super::{Options, Ports, Reached, Record, data_directory, member_name, peer_url};
 use crate::observe::sample;
 use crate::process::Program;
+use crate::proxy::Proxy;
 use crate::restartable::Restartable;
 use crate::{Error, http};
 use quorate::identity::etcd::MEMBER;
@@ -30,6 +31,8 @@ pub struct Member {
     pub client_url: String,
     /// Its peer URL.
     pub peer_url: String,
+    /// The proxy at that URL, where [`Options::peer_proxies`] asks for one.
+    pub peer_proxy: Option<Proxy>,
     metrics_port: u16,
     process: Restartable,
     pub(super) data: PathBuf,
@@ -41,39 +44,41 @@ impl Member {
         program: &Path,
         record: &Record,
         index: usize,
+        (reached, all_urls): (Reached, &[String]),
         options: &Options,
     ) -> Self {
-        let initial_cluster: Vec<String> = record
-            .members
+        let initial_cluster: Vec<String> = all_urls
             .iter()
             .enumerate()
-            .map(|(index, ports)| format!("{}={}", member_name(index), peer_url(*ports, options)))
+            .map(|(index, url)| format!("{}={url}", member_name(index)))
             .collect();
         let initial = [
             format!("--initial-cluster={}", initial_cluster.join(",")),
             format!("--initial-cluster-token={}", record.token),
         ];
-        Self::with_ports(directory, program, index, record.members[index], initial, options)
+        let ports = record.members[index];
+        Self::with_ports(directory, program, index, (ports, reached), initial, options)
     }
 
     pub(super) fn with_ports(
         directory: &Path,
         program: &Path,
         index: usize,
-        ports: Ports,
+        (ports, reached): (Ports, Reached),
         initial: impl IntoIterator<Item = String>,
         options: &Options,
     ) -> Self {
         let scheme = if options.tls.is_some() { "https" } else { "http" };
         let name = member_name(index);
         let client_url = format!("{scheme}://127.0.0.1:{}", ports.client);
-        let peer_url = peer_url(ports, options);
+        let listen_peer_url = peer_url(ports, options);
+        let peer_url = reached.url;
         let mut args = vec![
             format!("--name={name}"),
             format!("--data-dir={}", data_directory(directory, index).display()),
             format!("--listen-client-urls={client_url}"),
             format!("--advertise-client-urls={client_url}"),
-            format!("--listen-peer-urls={peer_url}"),
+            format!("--listen-peer-urls={listen_peer_url}"),
             format!("--initial-advertise-peer-urls={peer_url}"),
             format!("--listen-metrics-urls=http://127.0.0.1:{}", ports.metrics),
             // 3.4 has another default.
@@ -107,6 +112,7 @@ impl Member {
             name,
             client_url,
             peer_url,
+            peer_proxy: reached.proxy,
             metrics_port: ports.metrics,
             data: data_directory(directory, index),
             process: Restartable::new(program, STOP_LIMIT),

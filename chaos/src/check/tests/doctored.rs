@@ -1,4 +1,4 @@
-//! What is added to the sound history for each check, and what is added and is no fault.
+//! What is added to the sound history for each check.
 
 use quorate::etcd::MemberId;
 use quorate::gate::status::State as StatusState;
@@ -6,19 +6,18 @@ use quorate::proto::join::Progress;
 use quorate::proto::publication_status::State;
 use quorate::proto::{Join, Registration, Role, VolumeStatus, node_certificate, removal};
 
+use super::excused::{etcd, restored};
 use super::sound::{
-    certificate, created, garbage, list, member, members, network, node, publication, put_status, service,
-    status, task, volume,
+    certificate, created, list, list_with, member, members, network, node, publication, put_status, service,
+    status, task, unreadable, volume,
 };
 use super::story::{Story, compare, compare_all, delete, name, process, put};
-use crate::history::{
-    Bytes, Is, LeaseOp, Life, MemberChange, Op, Poll, Role as ProcessRole, Signal, Target, Verb, What,
-};
+use crate::history::{Bytes, Is, LeaseOp, Life, MemberChange, Op, Signal, Target, Verb};
 
 type Doctor = fn(&mut Story);
 
 /// For each check, what it alone finds.
-pub const DOCTORED: [(&str, Doctor); 44] = [
+pub const DOCTORED: [(&str, Doctor); 49] = [
     ("replicas write unfenced only what they own", |story| {
         let by = process("replica-c#1");
         let json = story.keys.status_json();
@@ -142,6 +141,47 @@ pub const DOCTORED: [(&str, Doctor); 44] = [
         story.member(MemberChange::Remove(1), 5);
         members(story, [true, true, false]);
     }),
+    ("a quorum is healthy after a change", |story| {
+        let stalled = member("n1", "u1", Some(removal::Cause::Stalled), false);
+        story.leads(Vec::new(), vec![put(story.keys.member(MemberId(1)), &stalled)]);
+        for _ in 0..110 {
+            members(story, [true, true, false]);
+        }
+        // It was asked for, though etcd knew better.
+        story.member(MemberChange::Remove(1), 5);
+        story.refused();
+        members(story, [true, true, false]);
+    }),
+    ("a change is decided with a healthy quorum after it", |story| {
+        for _ in 0..110 {
+            members(story, [true, true, false]);
+        }
+        let demoted = member("n1", "u1", Some(removal::Cause::Stalled), false);
+        story.leads(Vec::new(), vec![put(story.keys.member(MemberId(1)), &demoted)]);
+        members(story, [true, true, false]);
+    }),
+    ("a change is decided with a healthy quorum after it", |story| {
+        let learner = |story: &mut Story| {
+            let voters = [(1, true), (2, true), (3, false)];
+            list_with(story, &voters, &[(4, false)]);
+        };
+        for _ in 0..110 {
+            learner(story);
+        }
+        let promoted = member("n4", "u4", None, true);
+        story.leads(Vec::new(), vec![put(story.keys.member(MemberId(4)), &promoted)]);
+        learner(story);
+    }),
+    ("a change is decided with a healthy quorum after it", |story| {
+        // No look says so, but the process ended long before.
+        let third = etcd(story, "etcd-3");
+        story.life(&third, Life::Exited { code: None });
+        story.after(6_000);
+        list(story, &[(1, true), (2, true), (3, true)]);
+        let stalled = member("n1", "u1", Some(removal::Cause::Stalled), false);
+        story.leads(Vec::new(), vec![put(story.keys.member(MemberId(1)), &stalled)]);
+        list(story, &[(1, true), (2, true), (3, true)]);
+    }),
     ("one call at a time for a volume", |story| {
         story.csi("ControllerExpandVolume", "vol-k", None, 5_000);
         story.csi("ControllerExpandVolume", "vol-k", None, 20);
@@ -190,6 +230,11 @@ pub const DOCTORED: [(&str, Doctor); 44] = [
         story.leads(vec![no_task], vec![delete(key)]);
     }),
     ("networks are deleted marked and unused", |story| {
+        let key = story.keys.network(&name("bad"));
+        story.outside(vec![unreadable(key.clone())]);
+        story.leads(Vec::new(), vec![delete(key)]);
+    }),
+    ("networks are deleted marked and unused", |story| {
         let key = story.keys.network(&name("back"));
         story.operator(key.clone(), &network(false));
         story.leads(Vec::new(), vec![delete(key)]);
@@ -201,13 +246,7 @@ pub const DOCTORED: [(&str, Doctor); 44] = [
         story.leads(Vec::new(), vec![delete(key)]);
     }),
     ("one bad object delays only itself", |story| {
-        let bad = Op::Put {
-            key: story.keys.service(&name("bad")).into(),
-            value: garbage(),
-            lease: 0,
-            keep_lease: false,
-        };
-        story.outside(vec![bad]);
+        story.outside(vec![unreadable(story.keys.service(&name("bad")))]);
         story.operator(story.keys.service(&name("api")), &service(&[], true));
         story.after(61_000);
     }),
@@ -273,93 +312,6 @@ pub const DOCTORED: [(&str, Doctor); 44] = [
     }),
 ];
 
-/// What is no fault, although it looks like one.
-pub const EXCUSED: [(&str, Doctor); 9] = [
-    (
-        "a call of a process that was stopped between its decision and the call",
-        |story| {
-            let by = process("replica-c#1");
-            story.signal(&by, Signal::Stop);
-            story.silently_after(9_000);
-            story.signal(&by, Signal::Continue);
-            story.silently_after(5);
-            story.kubernetes(Verb::Patch, "base");
-        },
-    ),
-    ("a call that a partition held back", |story| {
-        story.fault("replica-c", true, 9_000);
-        story.silently_after(9_100);
-        story.kubernetes(Verb::Patch, "base");
-    }),
-    (
-        "a plugin that ends a call long after the leader gave it up",
-        |story| {
-            story.csi("ControllerExpandVolume", "vol-k", None, 60_000);
-            story.after(15_100);
-            story.csi("ControllerExpandVolume", "vol-k", None, 20);
-        },
-    ),
-    ("a call that ended with the plugin", |story| {
-        let plugin = story.starts(
-            "plugin#1",
-            ProcessRole::Plugin {
-                plugin: "csi".to_owned(),
-            },
-        );
-        story.csi("ControllerExpandVolume", "vol-k", None, 10_000);
-        story.unended();
-        story.life(&plugin, Life::Exited { code: None });
-        story.csi("ControllerExpandVolume", "vol-k", None, 20);
-    }),
-    ("a call that the next leader repeats", |story| {
-        story.csi("ControllerExpandVolume", "vol-k", None, 10_000);
-        let d = story.replica("d", "1.1.0");
-        story.steps_down();
-        story.elected(&d, 5);
-        story.csi("ControllerExpandVolume", "vol-k", None, 20);
-    }),
-    ("a replica that is asked to end as soon as it starts", |story| {
-        let d = story.replica("d", "1.1.0");
-        story.signal(&d, Signal::Terminate);
-        story.after(10);
-        story.life(&d, Life::Exited { code: None });
-    }),
-    (
-        "a restriction beside a replica that waits, since the status excluded it before",
-        |story| {
-            story.replica("d", "1.0.0");
-            let seen = story.revision.revision;
-            let unwritten = compare_all(&story.keys.nodes(), Target::Modified(seen + 1), Is::Less);
-            let working = put_status(story, &status(StatusState::Working, "1.0.0", "1.1.0"));
-            story.leads(vec![unwritten], vec![working]);
-        },
-    ),
-    ("a poll that the restriction overtook", |story| {
-        let lax = put_status(story, &status(StatusState::Working, "1.1.0", "0.1.0"));
-        story.leads(Vec::new(), vec![lax]);
-        let d = story.replica("d", "1.0.0");
-        story.after(200);
-        story.happens(What::Poll(Poll {
-            of: d,
-            answered: story.now.plus_millis(300),
-            ready: true,
-        }));
-        story.outside(vec![delete(story.keys.registration(&name("d")))]);
-        let seen = story.revision.revision;
-        let unwritten = compare_all(&story.keys.nodes(), Target::Modified(seen + 1), Is::Less);
-        let working = put_status(story, &status(StatusState::Working, "1.1.0", "1.1.0"));
-        story.leads(vec![unwritten], vec![working]);
-    }),
-    ("a replica that ends when it finds the store restored", |story| {
-        let d = story.replica("d", "1.1.0");
-        restored(story, 3);
-        let key = story.keys.registration(&name("d"));
-        story.is_refused(&d, Vec::new(), vec![put(key, &Registration::default())]);
-        story.after(100);
-        story.life(&d, Life::Exited { code: Some(1) });
-    }),
-];
-
 fn add_intent(story: &mut Story) {
     let join = Join {
         progress: Progress::Adding.into(),
@@ -388,19 +340,4 @@ fn issue(story: &mut Story, uid: &str, role: Role, is_compared: bool) {
     };
     let issued = certificate("n1", role, node_certificate::State::Issued, "another chain");
     story.leads(compares, vec![put(key, &issued)]);
-}
-
-/// The replicas but `d` are killed, and etcd is restored from a snapshot of this revision.
-fn restored(story: &mut Story, revision: i64) {
-    let c = process("replica-c#1");
-    story.signal(&c, Signal::Kill);
-    story.life(&c, Life::Exited { code: None });
-    story.leader = None;
-    story.after(500);
-    story.revision.epoch += 1;
-    story.revision.revision = revision;
-    story.happens(What::Restored {
-        epoch: story.revision.epoch,
-        revision,
-    });
 }

@@ -14,7 +14,7 @@ use quorate::proto::{
 use quorate::release::Version;
 
 use super::story::{Story, compare, compare_all, delete, name, put};
-use crate::history::{Bytes, Is, Listed, MemberChange, Members, Op, Target, Verb, What};
+use crate::history::{Is, Listed, MemberChange, Members, Op, Target, Verb, What};
 
 pub fn metadata(uid: &str) -> Option<Metadata> {
     Some(Metadata {
@@ -150,13 +150,21 @@ pub fn members(story: &mut Story, healthy: [bool; 3]) {
 
 /// A list of these voters, each healthy or not.
 pub fn list(story: &mut Story, voters: &[(u64, bool)]) {
-    let members = voters.iter().map(|(id, healthy)| Listed {
-        id: *id,
-        name: format!("etcd-{id}"),
-        learner: false,
-        healthy: *healthy,
-    });
-    let members = members.collect();
+    list_with(story, voters, &[]);
+}
+
+/// The same with learners.
+pub fn list_with(story: &mut Story, voters: &[(u64, bool)], learners: &[(u64, bool)]) {
+    let listed = |learner: bool| {
+        move |(id, healthy): &(u64, bool)| Listed {
+            id: *id,
+            name: format!("etcd-{id}"),
+            learner,
+            healthy: *healthy,
+        }
+    };
+    let voters = voters.iter().map(listed(false));
+    let members = voters.chain(learners.iter().map(listed(true))).collect();
     story.after(100);
     story.happens(What::Members(Members {
         epoch: 0,
@@ -378,8 +386,13 @@ fn a_task_is_orphaned(story: &mut Story) {
     story.leads(vec![no_node], vec![put(key, &orphaned)]);
 }
 
-/// Bytes that are no message.
-pub fn garbage() -> Bytes {
+/// Bytes that are no message, under this key.
+pub fn unreadable(key: Vec<u8>) -> Op {
     assert!(Service::decode(&[0xff_u8][..]).is_err());
-    vec![0xff_u8].into()
+    Op::Put {
+        key: key.into(),
+        value: vec![0xff_u8].into(),
+        lease: 0,
+        keep_lease: false,
+    }
 }

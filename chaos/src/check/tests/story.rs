@@ -402,6 +402,19 @@ impl Story {
         call.outcome = CsiOutcome::Unknown;
     }
 
+    /// Etcd refuses the last change of its members.
+    pub fn refused(&mut self) {
+        let mut calls = self.events.iter_mut().rev();
+        let last = calls.find_map(|event| match &mut event.what {
+            What::Member(call) => Some(call),
+            _ => None,
+        });
+        last.unwrap().outcome = Outcome::Failed {
+            code: 14,
+            message: "unhealthy cluster".to_owned(),
+        };
+    }
+
     pub fn kubernetes(&mut self, verb: Verb, object: &str) {
         let by = self.leader.as_ref().unwrap().process.clone();
         self.kubernetes_by(&by, verb, object, 200);
