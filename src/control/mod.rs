@@ -59,8 +59,8 @@ mod write;
 /// How long calls under way may take to end after a stop. A replica has 3 s to exit.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// The most that one node may write in this time: reports, and requests for certificates and to join etcd. A node needs a few at its start. Each write
-/// below `/nodes/` delays a restriction of the status, and each request costs the leader a signature.
+/// The most that one node may write in this time: reports, and requests for certificates and to join etcd. A node needs a few at its
+/// start. Each write below `/nodes/` delays a restriction of the status, and each request costs the leader a signature.
 const MOST_WRITES: (u32, Duration) = (10, Duration::from_secs(100));
 
 /// How the control API is served.
