@@ -61,9 +61,9 @@ use_etcd_of() {
     local overlay=$work/deploy/deploy/overlays/$1
     QUORATE_ETCD_ENDPOINTS=$(sed -n 's/.*- QUORATE_ETCD_ENDPOINTS=//p' "$overlay/kustomization.yaml")
     QUORATE_ETCD_CACERT=$overlay/tls/ca.crt
-    QUORATE_ETCD_CERT=$(echo "$overlay"/tls/[ct]l*s*.crt "$overlay"/tls/client.crt | tr ' ' '\n' | while read -r file; do
-        if [ -e "$file" ]; then echo "$file"; break; fi
-    done)
+    QUORATE_ETCD_CERT=$overlay/tls/tls.crt
+    # By the name that `quorate ca issue` gives it.
+    if [ ! -e "$QUORATE_ETCD_CERT" ]; then QUORATE_ETCD_CERT=$overlay/tls/client.crt; fi
     QUORATE_ETCD_KEY=${QUORATE_ETCD_CERT%.crt}.key
     export QUORATE_ETCD_ENDPOINTS QUORATE_ETCD_CACERT QUORATE_ETCD_CERT QUORATE_ETCD_KEY
 }

@@ -6,14 +6,20 @@ watch_order() {
     start order-status etcdctl_of_kubernetes watch /quorate/kubernetes/reconciler/status.json --rev=1 -w json
 }
 
+# Succeeds once a follower has got an event of this revision, or of a later one.
+#   has_followed NAME REVISION
+has_followed() { jq -se --argjson revision "$2" 'any(.[].Events // [] | .[]; .kv.mod_revision >= $revision)' "$logs/$1.log"; }
+
 # Claims that at no revision a pod was ready that the status excludes. A pod that is to be deleted is no longer counted, as
 # in the endpoints of a Service.
 check_order() {
     local events checked last
-    # Until the followers have got what was last written.
+    # Until the followers have got what was last written: a change of each pod, which comes after all others, and the status.
     last=$(etcdctl_of_quorate put /e2e/end here -w json | jq .header.revision)
     kubectl -n quorate-system annotate pod --all --overwrite "e2e=$last" >/dev/null
-    sleep 1
+    eventually 20 has_followed order-pods "$last"
+    last=$(etcdctl_of_quorate get /quorate/kubernetes/reconciler/status.json -w json | jq '.kvs[0].mod_revision')
+    eventually 20 has_followed order-status "$last"
     kubectl -n quorate-system get configmaps -o json | jq '[.items[] | select(.data["bundle.yaml"]) |
         {key: .metadata.name, value: (.data["bundle.yaml"] | [scan("(release|minReconcilerRelease): *([0-9.]+)")] |
          map({key: .[0], value: .[1]}) | from_entries)}] | from_entries' >"$work/releases.json"

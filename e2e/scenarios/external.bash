@@ -27,7 +27,6 @@ install_external() {
     cp "$work/etcd/client/ca.crt" "$tls/ca.crt"
     cp "$work/etcd/client/client.crt" "$tls/tls.crt"
     cp "$work/etcd/client/client.key" "$tls/tls.key"
-    sed -i 's/etcd-\([0-2]\).example.com/etcd-\1.example.com/' "$work/deploy/deploy/$overlay/kustomization.yaml"
     use_etcd_of external-etcd
     watch_order
     manual Deploy external-etcd

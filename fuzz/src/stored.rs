@@ -62,14 +62,18 @@ fn owned_in<O: Object>(value: &[u8]) -> (Name, Name) {
     (owner.unwrap_or_else(|| NAME.clone()), name_in(value))
 }
 
-fn at(key: Vec<u8>, value: &[u8]) {
-    let kv = KeyValue {
+fn stored(key: Vec<u8>, value: &[u8]) -> KeyValue {
+    KeyValue {
         key,
         value: value.to_vec(),
         create_revision: Revision(1),
         mod_revision: Revision(2),
         lease: None,
-    };
+    }
+}
+
+fn at(key: Vec<u8>, value: &[u8]) {
+    let kv = stored(key, value);
     shown::shown(&kv);
     indexed::indexed(&kv);
 }
@@ -181,15 +185,8 @@ pub fn identity(value: &[u8]) {
         token::authority(&record);
     }
     view::report(value);
-    let kv = |key: Vec<u8>| KeyValue {
-        key,
-        value: value.to_vec(),
-        create_revision: Revision(1),
-        mod_revision: Revision(2),
-        lease: None,
-    };
-    view::session(&kv(KEYS.alive(&NAME)));
-    if let Some(rotation) = OnRecord::of(&kv(KEYS.rotation())).rotation() {
+    view::session(&stored(KEYS.alive(&NAME), value));
+    if let Some(rotation) = OnRecord::of(&stored(KEYS.rotation(), value)).rotation() {
         let phase = rotation.phase;
         let same = rotation.moved_to(phase, NOW);
         assert_eq!(same.phase, phase);

@@ -73,7 +73,7 @@ fn durations(text: &str) {
     assert!(patience(Some(text)).as_secs() <= 300);
 }
 
-/// What parses prints as something that parses as the same; what does not gets an error in words, on one line.
+/// What parses prints as something that parses as the same; what does not gets an error in words.
 fn again<T: FromStr<Err: Display> + Display + PartialEq + Debug>(text: &str) {
     match text.parse::<T>() {
         Ok(parsed) => {

@@ -12,7 +12,7 @@ use super::commit::commit;
 use super::connection::{EtcdArgs, connect, connect_to_show};
 use super::duration::whole_seconds;
 use super::exit::Failure;
-use super::output::{Reader, Table, UNKNOWN, note, print, warn};
+use super::output::{Reader, Table, UNKNOWN, note, one_line, print, warn};
 use crate::etcd::{Etcd, LeaseId, Txn};
 use crate::proto::LogLevel;
 use crate::replica::{Level, NoLevel, is_module, read_log_level};
@@ -187,7 +187,7 @@ async fn show(etcd: &EtcdArgs) -> Result<String, Failure> {
             ]),
             Err(why) => warn(&format!(
                 "{} cannot be read, and is ignored: {why}",
-                String::from_utf8_lossy(&kv.key)
+                one_line(&String::from_utf8_lossy(&kv.key))
             )),
         }
     }

@@ -196,7 +196,9 @@ pub fn execute<C: Parser>(command: impl AsyncFnOnce(C) -> Result<(), Failure>) -
     let exit = match block_on(command(arguments)) {
         Ok(()) => Exit::Done,
         Err(failure) => {
-            lines::stderr().line(format_args!("error: {failure}"));
+            // What etcd holds may be in it.
+            let said = output::some_lines(&failure.to_string());
+            lines::stderr().line(format_args!("error: {said}"));
             failure.exit
         }
     };

@@ -107,10 +107,19 @@ pub fn bytes(size: u64) -> String {
 /// A stored text for one line of a terminal. Control characters are escaped, so that no stored value can move the
 /// cursor or forge a line.
 pub fn one_line(text: &str) -> String {
+    escaped(text, char::is_control)
+}
+
+/// The same for a text that may have several lines, and tabs in them.
+pub fn some_lines(text: &str) -> String {
+    escaped(text, |c| c.is_control() && !matches!(c, '\n' | '\t'))
+}
+
+fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> String {
     text.chars()
-        .flat_map(|c| match c {
-            c if c.is_control() => c.escape_default().collect::<Vec<_>>(),
-            c => vec![c],
+        .flat_map(|c| match is_escaped(c) {
+            true => c.escape_default().collect::<Vec<_>>(),
+            false => vec![c],
         })
         .collect()
 }
@@ -162,7 +171,7 @@ const NOTE_LIMIT: Duration = Duration::from_millis(100);
 
 /// Writes a note beside the output, to standard error.
 pub fn note(text: impl Display) {
-    lines::stderr().line(text);
+    lines::stderr().line(some_lines(&text.to_string()));
     lines::stderr().flush(NOTE_LIMIT);
 }
 
@@ -301,6 +310,7 @@ mod tests {
     #[test]
     fn control_characters_of_a_stored_text_are_escaped() {
         assert_eq!(one_line("a\x1b[2J\nb\tä"), "a\\u{1b}[2J\\nb\\tä");
+        assert_eq!(some_lines("a\x1b[2J\r\n  b\tä"), "a\\u{1b}[2J\\r\n  b\tä");
     }
 
     #[test]

@@ -83,7 +83,11 @@ pub async fn until<T>(
     let reasons = match reasons.as_deref() {
         None => "etcd did not answer".to_owned(),
         Some([]) => "the leader has yet to carry it out".to_owned(),
-        Some(reasons) => reasons.join("\n  "),
+        Some(reasons) => reasons
+            .iter()
+            .map(|reason| one_line(reason))
+            .collect::<Vec<_>>()
+            .join("\n  "),
     };
     Err(Failure::new(Exit::TimedOut, format!("not done after {limit:?}\n  {reasons}")).hint(hint))
 }

@@ -59,9 +59,9 @@ mod write;
 /// How long calls under way may take to end after a stop. A replica has 3 s to exit.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// The most that one node may write in this time: reports, and requests for certificates and to join etcd. A node needs a few at its start. Each write
-/// below `/nodes/` delays a restriction of the status, and each request costs the leader a signature. A promotion and a demotion take
-/// eight of them, and may come twice in quick succession.
+/// The most that one node may write in this time: reports, and requests for certificates and to join etcd. A node needs a few at its
+/// start; a promotion and a demotion take eight, and may come twice in quick succession. Each write below `/nodes/` delays a
+/// restriction of the status, and each request costs the leader a signature.
 const MOST_WRITES: (u32, Duration) = (20, Duration::from_secs(100));
 
 /// How the control API is served.

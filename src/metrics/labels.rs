@@ -50,8 +50,8 @@ impl Driver {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Reason {
     /// Of a watch `canceled`, `closed`, `compacted`, `error`, `other_history`, `silent`, `too_large`; of a session `aged`,
-    /// `authority`, `certificate`, `closed`, `gone`, `lapsed`, `pending`, `refused`, `removed`, `role`, `stale`, `stopped`, `superseded`, `unreadable`;
-    /// of drift `NotPublished`, `NotRecorded`
+    /// `authority`, `certificate`, `closed`, `gone`, `lapsed`, `pending`, `refused`, `removed`, `role`, `stale`, `stopped`,
+    /// `superseded`, `unreadable`; of drift `NotPublished`, `NotRecorded`
     pub reason: &'static str,
 }
 

@@ -1,8 +1,9 @@
 //! Volumes: created, published to nodes, unpublished and deleted through CSI controller plugins.
 //!
 //! [`index`] holds the records; [`plan`] chooses the next step of one volume from them, purely; an [`operation`] carries
-//! it out in one of its plugin's [`lanes`], and [`record`] says what it writes. [`retry_state`] says when what failed is tried again, [`conditions`] what
-//! operators read about it, [`comparison`] how a plugin's list differs. Operations on one volume are serial (INV-6); volumes run side by side.
+//! it out in one of its plugin's [`lanes`], and [`record`] says what it writes. [`retry_state`] says when what failed is tried again,
+//! [`conditions`] what operators read about it, [`comparison`] how a plugin's list differs. Operations on one volume are serial
+//! (INV-6); volumes run side by side.
 
 pub mod comparison;
 pub mod conditions;

@@ -94,7 +94,7 @@ pub type SessionReceiver = watch::Receiver<Option<String>>;
 /// (INV-6). What is in use stays, and what is wanted back is given back.
 ///
 /// `csi` gets what the plugins name the node by, once each of them has answered or failed: an earlier answer would withdraw what the
-/// others reported before (INV-12). A plugin that is away has the answer that it last gave.
+/// others reported before (INV-12). A plugin that is away has the answer that it last gave. Without plugins it gets that at once.
 pub async fn run(
     settings: Settings,
     views: ViewReceiver,
@@ -103,6 +103,10 @@ pub async fn run(
     session: SessionReceiver,
     metrics: Metrics,
 ) {
+    if settings.plugins.is_empty() {
+        // The agent reports nothing before: a directory that cannot be used must not hold back what it says of etcd.
+        csi.send_replace(Some(Vec::new()));
+    }
     let mut delays = Delays::new(Duration::from_secs(1), Duration::from_secs(60));
     let files = loop {
         match Files::open(&settings.directory) {
@@ -124,4 +128,44 @@ pub async fn run(
     Keeper::new(settings, files, control, nodes, views, session, metrics)
         .run()
         .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::agent::confirm::NotConfirmed;
+
+    #[derive(Clone)]
+    struct NoServer;
+
+    impl Confirm for NoServer {
+        async fn confirm_unpublished(&self, _: &str, _: &str) -> Result<(), NotConfirmed> {
+            Err(NotConfirmed::Failed("no server".to_owned()))
+        }
+
+        async fn confirm_expanded(&self, _: &str, _: &str, _: i64) -> Result<(), NotConfirmed> {
+            Err(NotConfirmed::Failed("no server".to_owned()))
+        }
+    }
+
+    #[tokio::test]
+    async fn without_plugins_there_is_nothing_to_wait_for_in_a_directory_that_cannot_be_used() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let settings = Settings {
+            directory: file.path().join("volumes"),
+            plugins: Vec::new(),
+            times: Times::default(),
+        };
+        let (csi, mut seen) = watch::channel(None);
+        let ((_views, views), (_session, session)) = (watch::channel(None), watch::channel(None));
+        let running = run(settings, views, NoServer, csi, session, Metrics::new("test"));
+        tokio::select! {
+            () = running => unreachable!("it never returns"),
+            known = timeout(Duration::from_secs(10), seen.wait_for(Option::is_some)) => {
+                assert_eq!(*known.unwrap().unwrap(), Some(Vec::new()));
+            }
+        }
+    }
 }

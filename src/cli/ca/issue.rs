@@ -48,8 +48,9 @@ struct Issuing {
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Writes ca.crt, member.crt and member.key; while the authorities are rotated, by the next one, and ca.crt holds both. localhost, 127.0.0.1 and ::1 are always among the hosts. The common name is \
-quorate-etcd: start etcd with --peer-cert-allowed-cn=quorate-etcd, or the certificate of any client passes at its peer port.
+Writes ca.crt, member.crt and member.key; while the authorities are rotated, by the next one, and ca.crt holds both. localhost, \
+127.0.0.1 and ::1 are always among the hosts. The common name is quorate-etcd: start etcd with --peer-cert-allowed-cn=quorate-etcd, \
+or the certificate of any client passes at its peer port.
 
 Examples:
   quorate ca issue etcd-member --ca-dir ca --host 10.0.0.4 --host etcd-4.example.com -o etcd-4
@@ -65,7 +66,8 @@ struct MemberArgs {
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Writes ca.crt, client.crt and client.key; while the authorities are rotated, by the next one, and ca.crt holds both. Where etcd's authentication is on, the common name is the user.
+Writes ca.crt, client.crt and client.key; while the authorities are rotated, by the next one, and ca.crt holds both. Where etcd's \
+authentication is on, the common name is the user.
 
 Examples:
   quorate ca issue etcd-client --ca-dir ca -o controller

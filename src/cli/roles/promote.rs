@@ -15,9 +15,9 @@ use crate::store::Name;
 #[command(after_help = "\
 The desired role becomes manager, and the leader makes the node a manager at once. An agent that keeps the etcd of its node \
 (--peer-url) then lets that join and starts it, and --wait waits until its member votes. On a node without such an agent, a manager is no \
-member of etcd yet: quorate join lets its etcd join, and --wait waits for the role alone. Before the leader has made the node a manager, quorate demote withdraws the promotion; \
-after that, a manager without a member is not demoted (rule NotAMember) but joins, or is deleted. If one of the nodes does not exist, \
-none is promoted.
+member of etcd yet: quorate join lets its etcd join, and --wait waits for the role alone. Before the leader has made the node a \
+manager, quorate demote withdraws the promotion; after that, a manager without a member is not demoted (rule NotAMember) but joins, \
+or is deleted. If one of the nodes does not exist, none is promoted.
 
 Examples:
   quorate promote n4 --wait       # with an agent that keeps its etcd: until its member votes

@@ -18,7 +18,7 @@ use crate::secrets::{Keyring, Recipient, encrypted};
 use crate::store::object::secret::{Form, form};
 use crate::store::object::{Object as _, message, text};
 use crate::store::{Name, Store};
-use crate::wipe::wipe;
+use crate::wipe::{Zeroizing, wipe};
 
 /// Secrets that are written at a time: enough to hide the way to etcd, and few beside its other work.
 const AT_ONCE: usize = 16;
@@ -132,9 +132,10 @@ async fn check_published(store: &Store, first: &Recipient) -> Result<Revision, F
 /// The names of all Secrets. One whose key no Secret can have is none.
 async fn names(store: &Store) -> Result<Vec<Name>, Failure> {
     let (stored, _) = store.etcd.list(&store.keys.secrets()).await?;
-    let names = stored
-        .iter()
-        .filter_map(|kv| store.keys.parse_secret(&kv.key)?.parse().ok());
+    let names = stored.into_iter().filter_map(|mut kv| {
+        wipe(&mut kv.value);
+        store.keys.parse_secret(&kv.key)?.parse().ok()
+    });
     Ok(names.collect())
 }
 
@@ -166,19 +167,20 @@ impl Rotation<'_> {
                 "another key was published meanwhile; look at quorate secrets status",
             ));
         }
-        let Some(mut stored) = stored else {
+        let Some(stored) = stored else {
             return Ok(Decision::Nothing(Outcome::Unchanged));
         };
-        let made = encrypted(self.recipient, keyring, &key, name.as_str(), &stored.value);
+        let value = Zeroizing::new(stored.value);
+        let made = encrypted(self.recipient, keyring, &key, name.as_str(), &value);
         let Some(made) = made.map_err(Failure::failed)? else {
             return Ok(Decision::Nothing(Outcome::Unchanged));
         };
-        let before = message::<Secret>(Secret::KIND, &stored.value).map_err(Failure::failed)?;
+        let before = message::<Secret>(Secret::KIND, &value).map_err(Failure::failed)?;
         let outcome = match form(&before) {
             Form::Plain => Outcome::Encrypted,
             Form::Sealed(_) | Form::Kubernetes(_) => Outcome::Rotated,
         };
-        wipe(&mut stored.value);
+        drop(value);
         failpoint::pause_at("rotate.encrypted").await;
         let txn = Txn::new()
             .when_unchanged(&key, stored.mod_revision)

@@ -129,13 +129,13 @@ impl Line {
     }
 
     fn row(&self) -> Vec<String> {
-        let or_none = |text: Option<&str>| text.unwrap_or(NONE).to_owned();
+        let or_none = |text: Option<&str>| text.map_or_else(|| NONE.to_owned(), one_line);
         vec![
-            self.name.clone(),
+            one_line(&self.name),
             self.state.to_owned(),
             or_none(self.key.as_deref()),
             or_none(self.opens.map(yes_no)),
-            self.message.clone().unwrap_or_default(),
+            one_line(self.message.as_deref().unwrap_or_default()),
         ]
     }
 
@@ -202,6 +202,18 @@ mod tests {
         ] {
             assert_eq!(line.awaits(key), expected, "{} {:?}", line.state, line.key);
         }
+    }
+
+    #[test]
+    fn no_stored_text_forges_a_row() {
+        let forged = Line {
+            message: Some("default/a\nb".to_owned()),
+            ..line("encrypted", Some("k\x1b[2J"))
+        };
+        assert_eq!(
+            forged.row(),
+            ["a", "encrypted", "k\\u{1b}[2J", "<none>", "default/a\\nb"]
+        );
     }
 
     #[test]

@@ -37,7 +37,8 @@ pub struct ExpandedArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// 3 for a volume that does not exist, or is not published to the node, 4 for a publication that has not begun or has ended, 5 if the volume was expanded again meanwhile.
+/// 3 for a volume that does not exist, or is not published to the node, 4 for a publication that has not begun or has ended, 5 if the
+/// volume was expanded again meanwhile.
 pub async fn run(args: ExpandedArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let store = connect(etcd).await?;
     let mut confirmed = None;

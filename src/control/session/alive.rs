@@ -34,7 +34,8 @@ pub struct Taken {
 }
 
 /// Makes a new session of the caller the one of its node. A lease that the key hangs on already goes on, so that a node that
-/// turns to another replica stays ready. `authority` is the one that its connection has proven itself by. A lease that is taken in vain ends with its TTL.
+/// turns to another replica stays ready. `authority` is the one that its connection has proven itself by. A lease that is taken in
+/// vain ends with its TTL.
 ///
 /// # Errors
 /// The answer to the call.

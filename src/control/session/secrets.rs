@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, RandomState};
+use std::mem::take;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt as _};
@@ -28,6 +29,26 @@ type Read = BTreeMap<String, SecretData>;
 /// The secrets of a call, by their keys.
 type Values = BTreeMap<String, Vec<u8>>;
 
+/// A view until it is sent. The secrets of one that is dropped are overwritten.
+pub struct Unsent(NodeView);
+
+impl Unsent {
+    pub const fn new(view: NodeView) -> Self {
+        Self(view)
+    }
+
+    /// The view, for its message.
+    pub fn sent(mut self) -> NodeView {
+        take(&mut self.0)
+    }
+}
+
+impl Drop for Unsent {
+    fn drop(&mut self) {
+        self.0.publications.iter_mut().for_each(take_back);
+    }
+}
+
 /// What could not be added to a view.
 #[derive(Default)]
 pub struct Lacks {
@@ -42,7 +63,7 @@ pub struct Lacks {
 pub async fn fill(
     reader: &Reader,
     store: &Store,
-    view: &mut NodeView,
+    Unsent(view): &mut Unsent,
     needed: Vec<(usize, Vec<VolumeSecret>)>,
 ) -> Lacks {
     let names: BTreeSet<String> = needed
@@ -85,7 +106,7 @@ pub async fn fill(
 }
 
 /// Equal for equal values of the secrets in a view. It is keyed at random for this process: a session keeps nothing else of them.
-pub fn digest(key: &RandomState, view: &NodeView) -> u64 {
+pub fn digest(key: &RandomState, Unsent(view): &Unsent) -> u64 {
     let of_publication = |publication: &NodePublication| {
         let NodePublication {
             secrets,
@@ -184,13 +205,20 @@ mod tests {
         };
         let expected = [Values::new(), values("s"), values("p"), values("s")];
         assert!(of_calls(&shown) == expected);
-        let (key, view) = (RandomState::new(), |publication: &NodePublication| NodeView {
-            publications: vec![publication.clone()],
-            ..NodeView::default()
+        let (key, view) = (RandomState::new(), |publication: &NodePublication| {
+            Unsent::new(NodeView {
+                publications: vec![publication.clone()],
+                ..NodeView::default()
+            })
         });
         let before = digest(&key, &view(&shown));
         shown.expand_secrets = values("other");
         assert_ne!(digest(&key, &view(&shown)), before, "a new value is sent");
+        let sent = view(&shown).sent();
+        assert!(
+            sent.publications == [shown.clone()],
+            "it is sent with its secrets"
+        );
         entries.push(entry("token", "absent", &[]));
         assert!(add(&secrets, &entries, &mut shown).is_none());
         take_back(&mut shown);

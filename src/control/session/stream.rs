@@ -10,7 +10,7 @@ use tracing::{debug, warn};
 
 use super::ending::Ending;
 use super::judgement::{Facts, OLDEST};
-use super::secrets::Lacks;
+use super::secrets::{Lacks, Unsent};
 use super::{Sessions, alive, secrets};
 use crate::clock;
 use crate::control::caller::Caller;
@@ -204,7 +204,7 @@ where
         if self.sessions.is_stale() {
             return Err(Ending::Stale);
         }
-        let (mut view, store) = (shown.view, &self.sessions.store);
+        let (mut view, store) = (Unsent::new(shown.view), &self.sessions.store);
         let has_secrets = !shown.secrets.is_empty();
         let Lacks {
             publications: lacks,
@@ -241,7 +241,7 @@ where
             session_id: open.facts.id.clone(),
             lease: duration(open.ttl),
             heartbeat_interval: duration(open.ttl / HEARTBEATS),
-            view: Some(view),
+            view: Some(view.sent()),
         }))
     }
 

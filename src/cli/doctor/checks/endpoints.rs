@@ -311,7 +311,8 @@ fn apart(clock: &ClockSeen) -> Option<SignedDuration> {
         Timestamp::try_from(clock.received).ok()?,
     );
     let ahead = date.duration_since(received);
-    let behind = (date + SignedDuration::from_secs(1)).duration_since(sent);
+    let rounded_up = date.checked_add(SignedDuration::from_secs(1)).ok()?;
+    let behind = rounded_up.duration_since(sent);
     Some(if ahead.is_positive() {
         ahead
     } else if behind.is_negative() {
@@ -407,5 +408,7 @@ mod tests {
         let behind = found(&text(-60), 100).unwrap();
         assert!(behind.contains("59 s behind"), "{behind}");
         assert_eq!(found("no date", 100), None);
+        let last = "Thu, 30 Dec 9999 22:00:00 GMT";
+        assert_eq!(found(last, 100), None, "no second comes after it");
     }
 }

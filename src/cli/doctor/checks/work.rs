@@ -53,13 +53,14 @@ fn no_leader(keys: &Keys, store: &StoreSeen) -> Option<Finding> {
         _ => None,
     };
     let replicas: Vec<String> = store.keys().filter_map(replica).collect();
+    let run = if replicas.len() == 1 { "runs" } else { "run" };
     let (what, remedy) = match replicas.is_empty() {
         true => (
             "no replica leads, and none is registered".to_owned(),
             "start replicas (quorate run) with these endpoints and this --prefix; their log says what keeps them from it",
         ),
         false => (
-            format!("no replica leads, though {} runs", replicas.join(", ")),
+            format!("no replica leads, though {} {run}", replicas.join(", ")),
             "the log and /leaderz of the replicas say why they do not stand for election; one that has just started stands within seconds",
         ),
     };
@@ -190,9 +191,11 @@ mod tests {
         assert!(no_leader(&keys(), &store(vec![candidate])).is_none());
         let none = no_leader(&keys(), &store(Vec::new())).unwrap();
         assert!(none.what.contains("none is registered"), "{none:?}");
-        let replica = kv(keys().registration(&"r1".parse().unwrap()), Vec::new());
-        let idle = no_leader(&keys(), &store(vec![replica])).unwrap();
+        let replica = |name: &str| kv(keys().registration(&name.parse().unwrap()), Vec::new());
+        let idle = no_leader(&keys(), &store(vec![replica("r1")])).unwrap();
         assert!(idle.what.contains("though r1 runs"), "{idle:?}");
+        let idle = no_leader(&keys(), &store(vec![replica("r1"), replica("r2")])).unwrap();
+        assert!(idle.what.contains("though r1, r2 run"), "{idle:?}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::cli::exit::Failure;
 use crate::cli::objects::kinds::Kind;
 use crate::cli::objects::pending;
 use crate::cli::objects::view::View;
-use crate::cli::output::{Reader, print};
+use crate::cli::output::{Reader, one_line, print};
 use crate::cli::wait::{WaitArgs, until_all};
 use crate::etcd::Revision;
 use crate::store::{Id, Store};
@@ -53,7 +53,7 @@ impl Following<'_> {
         if !wait.wait {
             for id in &self.ids {
                 if self.created(&view, id).is_some() {
-                    let _: Reader = print(&format!("  {}\n", self.line(&view, id)))?;
+                    let _: Reader = print(&format!("  {}\n", one_line(&self.line(&view, id))))?;
                 }
             }
             return Ok(());
