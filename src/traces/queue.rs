@@ -5,7 +5,7 @@ use tokio::sync::mpsc;
 use super::wire::Span;
 use crate::metrics::Metrics;
 
-/// Spans that wait at most: two megabytes at a kilobyte each, which no span exceeds. A burst of a large pass fits.
+/// Spans that wait at most: two megabytes at a usual kilobyte each, and four times that at most. A burst of a large pass fits.
 const QUEUE: usize = 2048;
 
 /// The end of the queue into which spans are put.
