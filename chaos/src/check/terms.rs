@@ -22,7 +22,7 @@ pub struct Term<'h> {
     pub process: Option<&'h Process>,
     /// The event that created the key.
     pub event: usize,
-    /// When the watch saw it as the first key, and from which revision on.
+    /// When it was seen as the first key, and from which revision on.
     pub first: Option<(At, Revision)>,
     /// When the watch saw the end of the key, and by which event.
     pub ended: Option<(At, usize)>,
@@ -82,7 +82,7 @@ impl<'h> Terms<'h> {
             renewals: renewals(records),
             ..Self::default()
         };
-        let owners = owners(records);
+        let (owners, shown) = (owners(records), shown(records));
         for (index, event) in records.events() {
             match &event.what {
                 What::Restored { epoch, .. } => terms.restore(records, *epoch, event.at, index),
@@ -100,7 +100,13 @@ impl<'h> Terms<'h> {
                         }
                         Change::Deleted => terms.end(&changed.key.0, event.at, index),
                     }
-                    terms.find_first(event.at, changed.revision);
+                    // The watch may bring it later than somebody had an answer of that revision.
+                    let shown = shown
+                        .range(changed.revision..)
+                        .next()
+                        .filter(|(revision, _)| revision.epoch == changed.revision.epoch);
+                    let at = shown.map_or(event.at, |(_, at)| event.at.min(*at));
+                    terms.find_first(at, changed.revision);
                 }
                 _ => {}
             }
@@ -257,6 +263,25 @@ fn renewals<'h>(records: &Records<'h>) -> BTreeMap<(i64, &'h Process), Vec<Renew
         }
     }
     renewals
+}
+
+/// When a process first had an answer of each revision, or of a later one.
+fn shown(records: &Records<'_>) -> BTreeMap<Revision, At> {
+    let mut shown: BTreeMap<Revision, At> = BTreeMap::new();
+    for (_, _, call) in records.store_calls() {
+        if let (Some(done), Some(answered)) = (call.outcome.done(), call.answered) {
+            let at = shown.entry(done.revision).or_insert(answered);
+            *at = answered.min(*at);
+        }
+    }
+    let mut later: Option<(Revision, At)> = None;
+    for (revision, at) in shown.iter_mut().rev() {
+        if let Some((_, first)) = later.filter(|(later, _)| later.epoch == revision.epoch) {
+            *at = first.min(*at);
+        }
+        later = Some((*revision, *at));
+    }
+    shown
 }
 
 /// The process that put each key of the election.

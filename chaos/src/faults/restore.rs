@@ -86,7 +86,11 @@ impl Faults {
         let token = self.world.etcd.token()?;
         let restorer = find_on_path("etcdutl").or_else(|| find_on_path("etcdctl"));
         let restorer = restorer.ok_or_else(|| Error::Harness("there is no etcdctl".to_owned()))?;
-        self.world.etcd.restore(&restorer, &token, &snapshot.file).await?;
+        // With an alarm from the snapshot, no member would be healthy.
+        let cleared = admin::clear_no_space(self.world.etcd.endpoints());
+        let restoring = self.world.etcd.restore(&restorer, &token, &snapshot.file);
+        let (restored, ()) = tokio::join!(restoring, cleared);
+        restored?;
         self.set_partitions();
         let (endpoints, recorder) = (self.world.etcd.endpoints(), self.world.recorder.clone());
         // From the begin: the restored store has a history of its own, which shares its past with the former one.

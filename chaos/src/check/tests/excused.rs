@@ -6,12 +6,14 @@ use quorate::proto::{Registration, removal};
 
 use super::sound::{list, member, put_status, status, unreadable};
 use super::story::{Story, compare_all, delete, name, process, put};
-use crate::history::{Is, Life, Poll, Process, Role as ProcessRole, Signal, Target, Verb, What};
+use crate::history::{
+    Change, Event, Is, Life, Poll, Process, Role as ProcessRole, Signal, Target, Verb, What,
+};
 
 type Doctor = fn(&mut Story);
 
 /// What is no fault, although it looks like one.
-pub const EXCUSED: [(&str, Doctor); 11] = [
+pub const EXCUSED: [(&str, Doctor); 12] = [
     (
         "a call of a process that was stopped between its decision and the call",
         |story| {
@@ -67,6 +69,22 @@ pub const EXCUSED: [(&str, Doctor); 11] = [
         story.elected(&d, 5);
         story.csi("ControllerExpandVolume", "vol-k", None, 20);
     }),
+    (
+        "a write of a leader that knew sooner than the watch that it leads",
+        |story| {
+            let d = story.replica("d", "1.1.0");
+            let before = story.leader.as_ref().unwrap().key.clone();
+            story.steps_down();
+            let is_end = |event: &Event| matches!(&event.what, What::Changed(changed) if changed.key.0 == before && changed.change == Change::Deleted);
+            let end = story.events.iter().position(is_end).unwrap();
+            let mut end = story.events.remove(end);
+            story.elected(&d, 5);
+            let done = put_status(story, &status(StatusState::Done, "1.1.0", "1.1.0"));
+            story.leads(Vec::new(), vec![done]);
+            end.at = story.now;
+            story.events.push(end);
+        },
+    ),
     ("something unreadable that who wrote it deletes", |story| {
         for key in [story.keys.service(&name("bad")), story.keys.network(&name("bad"))] {
             story.outside(vec![unreadable(key.clone())]);

@@ -19,7 +19,7 @@ pub struct Story {
     pub keys: Keys,
     pub now: At,
     pub revision: Revision,
-    events: Vec<Event>,
+    pub events: Vec<Event>,
     store: BTreeMap<Vec<u8>, i64>,
     /// The leader: its process, its key, its term and its lease.
     pub leader: Option<Leader>,
