@@ -273,9 +273,9 @@ impl Cluster {
         &mut self.server.members[1]
     }
 
-    /// The same by desired roles, with the first agent; and how long the demotion took to the role.
-    pub async fn by_agent(&mut self) -> Result<(Times, Duration)> {
-        let kept = self.agents.first().context("an agent")?;
+    /// The same by desired roles, with the agent of this round; and how long the demotion took to the role.
+    pub async fn by_agent(&mut self, round: usize) -> Result<(Times, Duration)> {
+        let kept = self.agents.get(round % self.agents.len()).context("an agent")?;
         let (name, metrics) = (kept.agent.name.clone(), kept.metrics);
         let noted = kept.agent.state.join("etcd.json");
         // That of the round before says that its member votes.

@@ -6,7 +6,10 @@ use super::cluster::Cluster;
 use super::measure::{Samples, Table, Unit};
 
 pub async fn table(rounds: usize) -> Result<Table> {
-    let mut cluster = Cluster::start(&["n2"]).await?;
+    // Each agent is promoted once: a node may write so often in a time, and few nodes change their role twice in a minute.
+    let names: Vec<String> = (2..rounds + 2).map(|number| format!("n{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut cluster = Cluster::start(&names).await?;
     let (mut up_by_hand, mut up) = (Samples::default(), Samples::default());
     let (mut down_by_hand, mut role, mut down) = (Samples::default(), Samples::default(), Samples::default());
     for round in 1..=rounds {
@@ -15,7 +18,7 @@ pub async fn table(rounds: usize) -> Result<Table> {
         up_by_hand.push_time(by_hand.up);
         down_by_hand.push_time(by_hand.down);
         eprintln!("round {round}/{rounds}: by the agent");
-        let (by_agent, to_worker) = cluster.by_agent().await?;
+        let (by_agent, to_worker) = cluster.by_agent(round).await?;
         up.push_time(by_agent.up);
         role.push_time(to_worker);
         down.push_time(by_agent.down);
