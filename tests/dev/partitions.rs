@@ -1,4 +1,4 @@
-//! Proxies between members of etcd part them as they are told to.
+//! Proxies between members of etcd part them, both ways or one way.
 
 use quorate_dev::etcd::{Etcd, Options};
 use quorate_dev::http::Request;
