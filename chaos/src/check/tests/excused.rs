@@ -11,7 +11,7 @@ use crate::history::{Is, Life, Poll, Process, Role as ProcessRole, Signal, Targe
 type Doctor = fn(&mut Story);
 
 /// What is no fault, although it looks like one.
-pub const EXCUSED: [(&str, Doctor); 11] = [
+pub const EXCUSED: [(&str, Doctor); 12] = [
     (
         "a call of a process that was stopped between its decision and the call",
         |story| {
@@ -67,6 +67,21 @@ pub const EXCUSED: [(&str, Doctor); 11] = [
         story.elected(&d, 5);
         story.csi("ControllerExpandVolume", "vol-k", None, 20);
     }),
+    (
+        "a write of a leader that the watch knew late, since the harness did not run",
+        |story| {
+            let d = story.replica("d", "1.1.0");
+            story.steps_down();
+            let until = story.now.plus_millis(20_000);
+            story.happens(What::Stalled { until });
+            story.late(until, |story| {
+                story.elected(&d, 5);
+                let key = story.keys.status_json();
+                story.leads(Vec::new(), vec![put(key, &Registration::default())]);
+            });
+            story.after(20_000);
+        },
+    ),
     ("something unreadable that who wrote it deletes", |story| {
         for key in [story.keys.service(&name("bad")), story.keys.network(&name("bad"))] {
             story.outside(vec![unreadable(key.clone())]);
