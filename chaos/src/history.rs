@@ -130,6 +130,12 @@ pub enum What {
         /// The revision of the snapshot.
         revision: i64,
     },
+    /// The harness itself did not run from the instant of the event on, since the machine was too busy: what happened meanwhile
+    /// it saw late.
+    Stalled {
+        /// When it ran again.
+        until: At,
+    },
     /// An operator ran a command.
     Command(Command),
     /// The harness stopped making faults and changes, and began to wait until everything is settled.

@@ -1,6 +1,8 @@
 //! The program of `make chaos`.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,6 +10,8 @@ use clap::Parser;
 use clap::builder::PossibleValuesParser;
 use quorate::cli::companion;
 use quorate_chaos::Error;
+use quorate_chaos::check::check;
+use quorate_chaos::history::History;
 use quorate_chaos::mutations;
 use quorate_chaos::report::{again, remove, report};
 use quorate_chaos::run::{Options, run};
@@ -58,6 +62,10 @@ struct Args {
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
 
+    /// Check a recorded history again, and run nothing
+    #[arg(long, value_name = "FILE", exclusive = true)]
+    check: Option<PathBuf>,
+
     /// The guard that a program that was built for it takes out of the replicas
     #[arg(long, value_name = "NAME", requires = "program", value_parser = guard)]
     mutation: Option<String>,
@@ -89,8 +97,23 @@ fn main() -> ExitCode {
     }
 }
 
+/// Checks a history that was recorded; whether it passes.
+fn check_again(file: &Path) -> Result<bool, Error> {
+    let reading = File::open(file).map_err(Error::read(file))?;
+    let history = History::read(BufReader::new(reading))?;
+    let violations = check(&history).map_err(|error| Error::Harness(error.to_string()))?;
+    for violation in &violations {
+        println!("{}: {}", violation.check, violation.render(&history));
+    }
+    println!("chaos: {} violations", violations.len());
+    Ok(violations.is_empty())
+}
+
 /// Runs one seed, or fresh ones; whether all passed.
 async fn runs(args: &Args) -> Result<bool, Error> {
+    if let Some(file) = &args.check {
+        return check_again(file);
+    }
     let mut left = args.runs.unwrap_or(u32::MAX);
     loop {
         let seed = args.seed.unwrap_or_else(fresh_seed);

@@ -60,6 +60,7 @@ const SERVICES: &[&str] = &[
     "delete-task",
     "delete-service",
     "delete-network",
+    "end-service",
 ];
 const ROLES: &[&str] = &["promote", "demote", "rotate"];
 
@@ -67,15 +68,15 @@ const ROLES: &[&str] = &["promote", "demote", "rotate"];
 pub const ALL: [Mutation; 21] = [
     mutation("Fence", 1, CUTS),
     mutation("Window", 2, CUTS),
-    mutation("Intent", 3, PLUGINS).doing(VOLUMES),
+    mutation("Intent", 3, PLUGINS).doing(&["apply-volume", "delete-volume"]),
     mutation("Registration", 4, &["roll", "black-hole"]),
     mutation("Nodes", 4, ROLLS),
     // A release that the next one excludes has to run, and to have reconciled, when that one takes the lead.
     mutation("Releases", 4, &["roll"]).at_pace(5, 30),
     // Both agents keep voters, two other voters are lost, and a third is to go.
     mutation("Quorum", 5, &["kill-most-etcd"])
-        .doing(&["promote", "apply-volume", "demote-unchecked"])
-        .at_pace(14, 20),
+        .doing(&["promote", "demote-at-risk"])
+        .at_pace(20, 12),
     mutation("Learner", 5, NODES).doing(ROLES),
     mutation("Unpublish", 6, NODES).doing(VOLUMES),
     mutation("Confirmation", 6, NODES).doing(VOLUMES),

@@ -12,6 +12,7 @@ use tokio::time::{sleep, timeout};
 use crate::Error;
 use crate::admin;
 use crate::history::{Command, Role, What};
+use crate::polls;
 use crate::recorder::Recorder;
 
 /// The name of the plugin.
@@ -19,6 +20,9 @@ pub const DRIVER: &str = "chaos.csi.quorate.dev";
 
 /// How long a command may take. In the middle of faults etcd may not answer for long.
 const COMMAND_LIMIT: Duration = Duration::from_secs(25);
+
+/// For how long members were lost when a node is demoted because of that. No answer of theirs is as old that a leader counts.
+const RISK: Duration = Duration::from_secs(6);
 
 /// How long a command is repeated that has to succeed. A node that is about to become a manager is demoted once it is one.
 const PERSISTENCE: Duration = Duration::from_secs(240);
@@ -102,6 +106,31 @@ impl Operator {
             code: Some(i32::from(!is_written)),
         };
         self.recorder.record(at, What::Command(command));
+    }
+
+    /// The same at the worst moment: only while the members that would be left without that of the node have no healthy quorum, and
+    /// have had none for a while.
+    pub async fn write_worker_at_risk(&self, node: &str) {
+        if self.is_at_risk(node).await {
+            sleep(RISK).await;
+            if self.is_at_risk(node).await {
+                self.write_worker(node).await;
+            }
+        }
+    }
+
+    async fn is_at_risk(&self, node: &str) -> bool {
+        let asked = timeout(COMMAND_LIMIT, polls::members(&self.endpoints, 0)).await;
+        let Ok(Ok(members)) = asked else {
+            return false;
+        };
+        let (own, others): (Vec<_>, Vec<_>) = members
+            .members
+            .iter()
+            .filter(|member| !member.learner)
+            .partition(|member| member.name == node);
+        let healthy = others.iter().filter(|member| member.healthy).count();
+        own.iter().any(|own| own.healthy) && healthy < others.len() / 2 + 1
     }
 
     /// Makes the plugin known, and adopts the members of etcd.

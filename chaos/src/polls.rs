@@ -1,4 +1,4 @@
-//! What is asked again and again during a run: whether replicas are ready, and which members etcd has.
+//! What is asked again and again during a run: whether replicas are ready, which members etcd has, and whether the harness itself runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +19,9 @@ const READINESS: Duration = Duration::from_millis(150);
 /// Between two lists of the members.
 const MEMBERS: Duration = Duration::from_secs(2);
 
+/// How late, in milliseconds, the harness may be with what is due at once.
+const STALL: u64 = 1_000;
+
 /// How long a replica or a member may take to answer.
 const LIMIT: Duration = Duration::from_secs(2);
 
@@ -34,6 +37,7 @@ pub fn start(replicas: Vec<(String, u16)>, endpoints: Vec<String>, recorder: &Ar
             }
         });
     }
+    polls.spawn(watch_itself(recorder.clone()));
     let recorder = recorder.clone();
     polls.spawn(async move {
         loop {
@@ -47,6 +51,18 @@ pub fn start(replicas: Vec<(String, u16)>, endpoints: Vec<String>, recorder: &Ar
         }
     });
     polls
+}
+
+/// Records when nothing of the harness ran for a while.
+async fn watch_itself(recorder: Arc<Recorder>) {
+    loop {
+        let begun = recorder.now();
+        sleep(READINESS).await;
+        let now = recorder.now();
+        if begun.plus_millis(STALL) < now {
+            recorder.record(begun, What::Stalled { until: now });
+        }
+    }
 }
 
 async fn poll(name: &str, port: u16, recorder: &Recorder) {
@@ -66,7 +82,7 @@ async fn poll(name: &str, port: u16, recorder: &Recorder) {
 }
 
 /// The list as the first member has it that answers, after a linearizable read from it.
-async fn members(endpoints: &[String], epoch: u32) -> Result<Members, etcd_client::Error> {
+pub(crate) async fn members(endpoints: &[String], epoch: u32) -> Result<Members, etcd_client::Error> {
     let listing = endpoints.iter().map(|endpoint| {
         let listing = async move {
             let mut client = client(endpoint).await?;

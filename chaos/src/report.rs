@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use crate::history::What;
 use crate::run::{Options, Verdict};
 
 /// Violations that are shown whole. More of them are seldom of another cause.
@@ -21,6 +22,15 @@ pub fn report(verdict: &Verdict, options: &Options) -> String {
         text += "\nwritten to a cluster that was left alone:\n";
         for fault in &verdict.written {
             let _ = writeln!(text, "  {fault}");
+        }
+    }
+    for event in &verdict.history.events {
+        if let What::Stalled { until } = event.what {
+            let _ = writeln!(
+                text,
+                "the harness did not run from {} to {until}: the machine was too busy",
+                event.at
+            );
         }
     }
     let _ = writeln!(
@@ -79,6 +89,12 @@ mod tests {
             at: At::millis(1_500),
             what: What::Calm,
         };
+        let stalled = Event {
+            at: At::millis(2_000),
+            what: What::Stalled {
+                until: At::millis(9_000),
+            },
+        };
         let violation = Violation {
             rule: Rule::Inv(7),
             check: "networks are deleted marked and unused",
@@ -88,7 +104,7 @@ mod tests {
         let verdict = Verdict {
             history: History {
                 run: described(),
-                events: vec![calm],
+                events: vec![calm, stalled],
             },
             violations: vec![violation; 5],
             written: vec!["/quorate/a was written".to_owned()],
@@ -103,6 +119,7 @@ mod tests {
             "and 2 more violations",
             "/quorate/a was written",
             "/var/chaos-1",
+            "did not run from 2.000000 s to 9.000000 s",
             "make chaos SEED=1 FAULTS=0 MINUTES=1 ARGS=\"--no-kubernetes\"",
         ] {
             assert!(text.contains(part), "{part} is not in {text}");

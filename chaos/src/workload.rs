@@ -55,6 +55,7 @@ pub async fn work(operator: &Operator, mut deeds: Deeds, calm: &CancellationToke
             match step {
                 Step::Try(act) => _ = operator.run(&args(&act), &act.stdin).await?,
                 Step::Unchecked(node) => operator.write_worker(node).await,
+                Step::AtRisk(node) => operator.write_worker_at_risk(node).await,
                 Step::Owe(act) => owe(operator, &act, calm).await?,
                 Step::Wait(pause) => rest(pause, calm).await,
             }

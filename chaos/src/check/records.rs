@@ -26,6 +26,8 @@ pub struct Records<'h> {
     snapshots: Vec<i64>,
     /// After each event, the last revision that the watch had brought.
     revisions: Vec<Revision>,
+    /// When the harness did not run.
+    stalls: Vec<(At, At)>,
 }
 
 /// A key from one change to the next.
@@ -59,6 +61,7 @@ impl<'h> Records<'h> {
             writers: BTreeMap::new(),
             snapshots: Vec::new(),
             revisions: Vec::new(),
+            stalls: Vec::new(),
         };
         records.read_store();
         Ok(records)
@@ -87,6 +90,7 @@ impl<'h> Records<'h> {
                         revision: *revision,
                     });
                 }
+                What::Stalled { until } => self.stalls.push((event.at, *until)),
                 _ => {}
             }
             self.revisions.push(last);
@@ -240,7 +244,15 @@ impl<'h> Records<'h> {
 
     /// A time by which the watch had brought everything that had happened by then.
     pub fn seen_by(&self, at: At) -> At {
-        at.plus_millis(self.history.run.settings.watch_slack)
+        let slack = self.history.run.settings.watch_slack;
+        self.stalls
+            .iter()
+            .fold(at.plus_millis(slack), |seen, (from, until)| {
+                match *from <= seen && at <= *until {
+                    true => seen.max(until.plus_millis(slack)),
+                    false => seen,
+                }
+            })
     }
 }
 

@@ -39,6 +39,8 @@ pub enum Step {
     Try(Act),
     /// The desired role of this node becomes worker, whatever a command would say to that.
     Unchecked(&'static str),
+    /// The same, only while the quorum is at risk.
+    AtRisk(&'static str),
     /// A command that takes back what an earlier one did: it is repeated until it succeeds.
     Owe(Act),
     /// Nothing is done for so long.
@@ -46,7 +48,7 @@ pub enum Step {
 }
 
 /// Names of deeds, each with how often it comes, and whether it needs that agents keep members of etcd.
-pub const DEEDS: [(&str, u64, bool); 19] = [
+pub const DEEDS: [(&str, u64, bool); 21] = [
     ("apply-volume", 14, false),
     ("publish", 14, false),
     ("publish-nowhere", 3, false),
@@ -58,13 +60,15 @@ pub const DEEDS: [(&str, u64, bool); 19] = [
     ("delete-task", 5, false),
     ("delete-service", 5, false),
     ("delete-network", 4, false),
+    ("end-service", 4, false),
     ("rotate", 4, false),
     ("remove-plain", 2, false),
     ("status", 1, false),
     ("promote", 6, true),
     ("demote", 3, true),
     ("demote-late", 2, true),
-    ("demote-unchecked", 2, true),
+    ("demote-unchecked", 1, true),
+    ("demote-at-risk", 4, true),
     ("remove-node", 2, true),
 ];
 
@@ -136,6 +140,11 @@ impl Iterator for Deeds {
             "delete-task" => one(format!("delete task svc{service}/t{task} --yes")),
             "delete-service" => one(format!("delete service svc{service} --yes")),
             "delete-network" => one(format!("delete network net{network} --yes")),
+            "end-service" => {
+                let tasks = (0..TASKS).map(|task| format!("delete task svc{service}/t{task} --yes"));
+                let all = tasks.chain([format!("delete service svc{service} --yes")]);
+                all.map(|line| Step::Try(act(&line, ""))).collect()
+            }
             "rotate" => one(format!("certificate rotate {node}")),
             "promote" => one(format!("promote {node}")),
             "demote" => one(format!("demote {node} --yes")),
@@ -145,6 +154,7 @@ impl Iterator for Deeds {
                 Step::Wait(wait),
             ]),
             "demote-unchecked" => vec![Step::Unchecked(node)],
+            "demote-at-risk" => vec![Step::AtRisk(node)],
             // The leader sees the demotion and the removal at once: the member goes since its node is gone.
             "remove-node" => held([
                 Step::Try(act(&format!("demote {node} --yes"), "")),

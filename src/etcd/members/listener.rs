@@ -27,7 +27,7 @@ use crate::etcd::store_identity::ClusterId;
 /// Who listens at a peer URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listener {
-    /// No server: connections are refused.
+    /// No server: connections are refused, or reset as they are made, as by a proxy whose server does not run.
     Absent,
     /// The member that was expected.
     Expected,
@@ -126,18 +126,24 @@ fn address(url: &str) -> &str {
     address.trim_end_matches('/')
 }
 
-/// Connects to all addresses of a host at once, since some of them may lead nowhere; `None` if one refuses the connection
+/// Connects to all addresses of a host at once, since some of them may lead nowhere; `None` if one refuses or resets the connection
 /// and none accepts it.
 async fn connect(address: &str, deadline: Instant) -> io::Result<Option<TcpStream>> {
     let timed_out = |_| io::Error::from(ErrorKind::TimedOut);
     let resolved = timeout_at(deadline, tokio::net::lookup_host(address)).await;
     let resolved: Vec<SocketAddr> = resolved.map_err(timed_out)??.collect();
     let mut attempts: FuturesUnordered<_> = resolved.into_iter().map(TcpStream::connect).collect();
+    let is_refusal = |error: &io::Error| {
+        matches!(
+            error.kind(),
+            ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset
+        )
+    };
     let (mut refused, mut failed) = (false, io::Error::from(ErrorKind::NotFound));
     loop {
         match timeout_at(deadline, attempts.next()).await {
             Ok(Some(Ok(tcp))) => return Ok(Some(tcp)),
-            Ok(Some(Err(error))) if error.kind() == ErrorKind::ConnectionRefused => refused = true,
+            Ok(Some(Err(error))) if is_refusal(&error) => refused = true,
             Ok(Some(Err(error))) => failed = error,
             Ok(None) | Err(_) if refused => return Ok(None),
             Ok(None) => return Err(failed),
@@ -273,6 +279,20 @@ mod tests {
         ));
         let unknown = answered("412 Precondition Failed", ours, "incompatible version");
         assert!(matches!(unknown, Some(Listener::Unproven(_))), "{unknown:?}");
+    }
+
+    /// A proxy in front of an etcd that does not run yet accepts a connection and resets it at once.
+    #[tokio::test]
+    async fn a_host_that_resets_a_connection_as_it_is_made_is_reached() {
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let mut connecting = std::pin::pin!(connect(&address, deadline));
+        assert!(futures::poll!(&mut connecting).is_pending());
+        let (server, _) = listener.accept().await.unwrap();
+        server.set_zero_linger().unwrap();
+        drop(server);
+        assert!(connecting.await.unwrap().is_none());
     }
 
     /// A proxy may leave the connection open.

@@ -13,7 +13,7 @@ use crate::history::{
 type Doctor = fn(&mut Story);
 
 /// What is no fault, although it looks like one.
-pub const EXCUSED: [(&str, Doctor); 12] = [
+pub const EXCUSED: [(&str, Doctor); 13] = [
     (
         "a call of a process that was stopped between its decision and the call",
         |story| {
@@ -75,7 +75,10 @@ pub const EXCUSED: [(&str, Doctor); 12] = [
             let d = story.replica("d", "1.1.0");
             let before = story.leader.as_ref().unwrap().key.clone();
             story.steps_down();
-            let is_end = |event: &Event| matches!(&event.what, What::Changed(changed) if changed.key.0 == before && changed.change == Change::Deleted);
+            let is_end = |event: &Event| match &event.what {
+                What::Changed(changed) => changed.key.0 == before && changed.change == Change::Deleted,
+                _ => false,
+            };
             let end = story.events.iter().position(is_end).unwrap();
             let mut end = story.events.remove(end);
             story.elected(&d, 5);
@@ -83,6 +86,21 @@ pub const EXCUSED: [(&str, Doctor); 12] = [
             story.leads(Vec::new(), vec![done]);
             end.at = story.now;
             story.events.push(end);
+        },
+    ),
+    (
+        "a write of a leader that the watch knew late, since the harness did not run",
+        |story| {
+            let d = story.replica("d", "1.1.0");
+            story.steps_down();
+            let until = story.now.plus_millis(20_000);
+            story.happens(What::Stalled { until });
+            story.late(until, |story| {
+                story.elected(&d, 5);
+                let key = story.keys.status_json();
+                story.leads(Vec::new(), vec![put(key, &Registration::default())]);
+            });
+            story.after(20_000);
         },
     ),
     ("something unreadable that who wrote it deletes", |story| {

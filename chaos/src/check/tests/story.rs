@@ -246,6 +246,16 @@ impl Story {
         self.after(200);
     }
 
+    /// The watch brings only at this instant what etcd stores meanwhile.
+    pub fn late(&mut self, until: At, happens: impl FnOnce(&mut Self)) {
+        let first = self.events.len();
+        happens(self);
+        let changed = |event: &&mut Event| matches!(event.what, What::Changed(_));
+        for event in self.events[first..].iter_mut().filter(changed) {
+            event.at = until;
+        }
+    }
+
     pub fn candidate(&self, lease: i64) -> Vec<u8> {
         format!("{}/{lease:x}", self.keys.election()).into_bytes()
     }
