@@ -63,15 +63,12 @@ impl ReleasesSummary {
         bundle: &BundleVersions,
     ) -> Self {
         let (least, most) = (bundle.min_apiserver, bundle.version.release);
-        let is_admitted = |release: Release| (least..=most).contains(&release);
-        let replicas = replicas.map(|(registered, reported)| {
-            let is_admitted = match reported {
-                Reported::Release(release) => is_admitted(*release),
-                Reported::Nothing => true,
-                Reported::Unreadable => false,
-            };
-            (registered, is_admitted)
-        });
+        let is_admitted = |reported: &Reported| match reported {
+            Reported::Release(release) => (least..=most).contains(release),
+            Reported::Nothing => true,
+            Reported::Unreadable => false,
+        };
+        let replicas = replicas.map(|(registered, reported)| (registered, is_admitted(reported)));
         let replica = |(registered, is_admitted): (&Registered, bool)| ReplicaRow {
             name: registered.name.clone(),
             version: registered.version.clone(),
@@ -79,12 +76,16 @@ impl ReleasesSummary {
             excluded: !is_admitted,
         };
         // The excluded ones first: false is less than true.
-        let controllers = reports.filter_map(|(key, reported)| match (key, reported) {
-            (NodeKey::Node(name), &Reported::Release(release)) => {
-                Some((is_admitted(release), Some(release), name))
+        let controllers = reports.filter_map(|(key, reported)| {
+            let release = match reported {
+                Reported::Release(release) => Some(*release),
+                Reported::Unreadable => None,
+                Reported::Nothing => return None,
+            };
+            match key {
+                NodeKey::Node(name) => Some((is_admitted(reported), release, name)),
+                NodeKey::Registration(_) | NodeKey::Other => None,
             }
-            (NodeKey::Node(name), Reported::Unreadable) => Some((false, None, name)),
-            _ => None,
         });
         let row = |(is_admitted, release, name): (bool, Option<Release>, &str)| ControllerRow {
             node: name.to_owned(),

@@ -125,28 +125,16 @@ pub const DOCTORED: [(&str, Doctor); 49] = [
         list(story, &[(1, true), (3, true)]);
     }),
     ("a quorum is healthy after a change", |story| {
-        let stalled = member("n1", "u1", Some(removal::Cause::Stalled), false);
-        story.leads(Vec::new(), vec![put(story.keys.member(MemberId(1)), &stalled)]);
-        for _ in 0..110 {
-            members(story, [true, true, false]);
-        }
+        stalled_while_third_is_ill(story);
         list(story, &[(2, true), (3, false)]);
     }),
     ("a quorum is healthy after a change", |story| {
-        let stalled = member("n1", "u1", Some(removal::Cause::Stalled), false);
-        story.leads(Vec::new(), vec![put(story.keys.member(MemberId(1)), &stalled)]);
-        for _ in 0..110 {
-            members(story, [true, true, false]);
-        }
+        stalled_while_third_is_ill(story);
         story.member(MemberChange::Remove(1), 5);
         members(story, [true, true, false]);
     }),
     ("a quorum is healthy after a change", |story| {
-        let stalled = member("n1", "u1", Some(removal::Cause::Stalled), false);
-        story.leads(Vec::new(), vec![put(story.keys.member(MemberId(1)), &stalled)]);
-        for _ in 0..110 {
-            members(story, [true, true, false]);
-        }
+        stalled_while_third_is_ill(story);
         // It was asked for, though etcd knew better.
         story.member(MemberChange::Remove(1), 5);
         story.refused();
@@ -311,6 +299,15 @@ pub const DOCTORED: [(&str, Doctor); 49] = [
         story.end(&["volume kept is not published"], &[])
     }),
 ];
+
+/// The first member is decided to be removed, and the third one is ill.
+fn stalled_while_third_is_ill(story: &mut Story) {
+    let stalled = member("n1", "u1", Some(removal::Cause::Stalled), false);
+    story.leads(Vec::new(), vec![put(story.keys.member(MemberId(1)), &stalled)]);
+    for _ in 0..110 {
+        members(story, [true, true, false]);
+    }
+}
 
 fn add_intent(story: &mut Story) {
     let join = Join {
