@@ -10,6 +10,7 @@ use kube::client::Body;
 use super::config::{self, ConnectError};
 use super::error::{Cause, Error, classify};
 use super::operand::{Action, Operand};
+use super::transport;
 use crate::retry::Delays;
 use crate::span;
 
@@ -145,9 +146,7 @@ impl KubeClient {
         let server = config.cluster_url.to_string();
         let server = server.trim_end_matches('/');
         config.connect_timeout = Some(limits.connect);
-        // `call` repeats requests itself: its waits end with the fence's window.
-        config.default_retry = false;
-        let client = kube::Client::try_from(config).map_err(|error| ConnectError::Client {
+        let client = transport::client(config).map_err(|error| ConnectError::Client {
             server: server.to_owned(),
             why: error.to_string(),
         })?;

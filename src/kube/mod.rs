@@ -15,6 +15,7 @@ mod operand;
 mod refusal;
 mod review;
 mod secret;
+mod transport;
 mod watch;
 
 pub use apply::Precondition;
