@@ -25,9 +25,9 @@ const BRIEF: Duration = Duration::from_secs(1);
 const BATCH: usize = COMPARES;
 
 /// Results that come within this time of the first are recorded with it: a write to etcd costs as much as a few requests, and
-/// this is about how long an API server takes for a [`BATCH`]. The last result of a pass waits for no other. If the leader dies
-/// meanwhile, the next one applies the objects again, which changes nothing.
-const GATHER: Duration = Duration::from_millis(100);
+/// an API server on two cores takes about this long for a [`BATCH`]. The last result of a pass waits for no other. If the leader
+/// dies meanwhile, the next one applies the objects again, which changes nothing.
+const GATHER: Duration = Duration::from_millis(200);
 
 impl Reconciler {
     /// Waits for the jobs of these objects, as far as they are answered in time, and takes in and records the results of all

@@ -20,8 +20,9 @@ use crate::store::writer::COMPARES;
 /// contention, may be later; that one is recorded.
 pub(super) const LONG_WAIT: Duration = Duration::from_secs(15);
 
-/// The entries that are recorded before the first objects are written: as many as a transaction holds. Beside the requests
-/// for those, twice as many are recorded, and so on: etcd records several in the time in which the API server writes one.
+/// The objects that are decided, and their entries recorded, before the first ones are written: as many as a transaction holds.
+/// Beside the requests for those, twice as many are, and so on: etcd records several in the time in which the API server writes
+/// one.
 const TOGETHER: usize = COMPARES;
 
 impl Reconciler {
@@ -34,40 +35,36 @@ impl Reconciler {
         next: &[&Manifest],
         report: &mut Report,
     ) -> Result<(), Stopped> {
-        let (mut todo, mut unrecorded) = (Vec::new(), Vec::new());
-        for manifest in manifests {
-            if self.jobs.is_busy(&manifest.object) {
-                continue;
-            }
-            self.recall(manifest);
-            match self.decide(manifest) {
-                Ok(write) => todo.push(write),
-                Err(outcome) => {
-                    // Its entry may be missing yet: a pass that is cut short does not record all of its results.
-                    if let Some(in_sync) = self
-                        .memory
-                        .in_sync(&manifest.object)
-                        .filter(|_| outcome == Outcome::Unchanged)
-                    {
-                        unrecorded.push((manifest.object.clone(), self.entry_of(manifest, Some(in_sync))));
+        let idle = manifests.iter().filter(|manifest| !self.jobs.is_busy(&manifest.object));
+        let idle: Vec<&Manifest> = idle.copied().collect();
+        let mut objects = HashSet::new();
+        let (mut rest, mut together) = (idle.as_slice(), TOGETHER);
+        while !rest.is_empty() {
+            let (some, later) = rest.split_at(together.min(rest.len()));
+            let (mut writes, mut entries) = (Vec::new(), Vec::new());
+            for manifest in some {
+                self.recall(manifest);
+                match self.decide(manifest) {
+                    Ok(write) => {
+                        entries.extend(self.first_entry(manifest));
+                        writes.push(write);
                     }
-                    report.set(manifest.object.clone(), outcome);
+                    Err(outcome) => {
+                        // Its entry may be missing yet: a pass that is cut short does not record all of its results.
+                        let in_sync = self.memory.in_sync(&manifest.object);
+                        if let Some(in_sync) = in_sync.filter(|_| outcome == Outcome::Unchanged) {
+                            entries.push((manifest.object.clone(), self.entry_of(manifest, Some(in_sync))));
+                        }
+                        report.set(manifest.object.clone(), outcome);
+                    }
                 }
             }
-        }
-        self.inventory.record(fence, unrecorded).await.map_err(etcd)?;
-
-        let objects: HashSet<ObjectRef> = todo.iter().map(|write| write.manifest.object.clone()).collect();
-        let (mut todo, mut together) = (todo.into_iter(), TOGETHER);
-        while !todo.as_slice().is_empty() {
-            let some: Vec<Write> = todo.by_ref().take(together).collect();
-            let manifests = some.iter().map(|write| &write.manifest);
-            let entries = manifests.filter_map(|manifest| self.first_entry(manifest));
-            let entries = entries.collect();
             self.record_beside_jobs(fence, entries).await?;
-            for write in some {
+            for write in writes {
+                objects.insert(write.manifest.object.clone());
                 self.put_in_place(write);
             }
+            rest = later;
             together *= 2;
         }
         if next.is_empty() || objects.is_empty() {
