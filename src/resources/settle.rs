@@ -35,7 +35,9 @@ impl Reconciler {
         next: &[&Manifest],
         report: &mut Report,
     ) -> Result<(), Stopped> {
-        let idle = manifests.iter().filter(|manifest| !self.jobs.is_busy(&manifest.object));
+        let idle = manifests
+            .iter()
+            .filter(|manifest| !self.jobs.is_busy(&manifest.object));
         let idle: Vec<&Manifest> = idle.copied().collect();
         let mut objects = HashSet::new();
         let (mut rest, mut together) = (idle.as_slice(), TOGETHER);

@@ -34,6 +34,7 @@ use super::operation::{Compensation, Failure, RecordSnapshot, SLOW, WaitsFor};
 use super::plan::Target;
 use super::record::Blocked;
 use crate::etcd::Revision;
+use crate::mutation::{self, Guard};
 use crate::retry::{Backoff, Policy};
 use crate::store::Name;
 use waiting::ForCapacity;
@@ -241,6 +242,7 @@ impl Unsettled {
             written: revisions,
             is_stale,
         } = &mut state.activity
+            && !mutation::without(Guard::InFlight)
         {
             match written {
                 Some(revision) => revisions.push(revision),
