@@ -115,10 +115,14 @@ impl Faults {
             | Kind::KillMember(_)
             | Kind::KillMembersBut(_)
             | Kind::KillApiserver
-            | Kind::KillAgent(_) => {
+            | Kind::KillAgent(_)
+            | Kind::LoseData(_) => {
                 for target in self.targets(&fault.kind) {
                     self.killed.more(target);
                     self.kill(target).await?;
+                }
+                if let Kind::LoseData(agent) = fault.kind {
+                    self.world.agents[agent].lose_etcd_data()?;
                 }
             }
             Kind::PauseReplica(_) | Kind::PauseMember(_) | Kind::PauseApiserver | Kind::PauseAgent(_) => {
@@ -207,7 +211,8 @@ impl Faults {
             | Kind::KillMember(_)
             | Kind::KillMembersBut(_)
             | Kind::KillApiserver
-            | Kind::KillAgent(_) => {
+            | Kind::KillAgent(_)
+            | Kind::LoseData(_) => {
                 for target in self.targets(&fault.kind) {
                     if self.killed.less(&target) {
                         self.launch(target)?;
@@ -328,7 +333,9 @@ impl Faults {
                 members.retain(|member| *member != Target::Member(left));
                 members
             }
-            Kind::KillAgent(index) | Kind::PauseAgent(index) => vec![Target::Agent(index)],
+            Kind::KillAgent(index) | Kind::PauseAgent(index) | Kind::LoseData(index) => {
+                vec![Target::Agent(index)]
+            }
             Kind::KillApiserver | Kind::PauseApiserver => vec![Target::Apiserver],
             _ => Vec::new(),
         }

@@ -215,7 +215,8 @@ fn kind(rng: &mut SeededRng, sizes: Sizes, restores: bool) -> Kind {
         102..=104 => Kind::PluginFails { after: half },
         105..=107 => Kind::PluginDies { after: half },
         108..=110 => Kind::KillAgent(agent),
-        111..=113 => Kind::PauseAgent(agent),
+        111..=112 => Kind::PauseAgent(agent),
+        113 => Kind::LoseData(agent),
         _ => Kind::AgentNetwork {
             agent,
             replica: half.then_some(replica),

@@ -147,10 +147,21 @@ impl Agent {
     /// # Errors
     /// The directory cannot be renamed.
     pub fn set_state_aside(&self) -> Result<(), Error> {
-        let aside = |number: u32| self.state.with_extension(format!("removed-{number}"));
-        let free = (1..).map(aside).find(|place| !place.exists());
-        let to = free.unwrap_or_else(|| aside(0));
+        let to = unused(|number| self.state.with_extension(format!("removed-{number}")));
         fs::rename(&self.state, to).map_err(Error::write(&self.state))
+    }
+
+    /// Takes the data of its etcd away, if there is any. An etcd that has not ended yet writes to where nothing looks for it.
+    ///
+    /// # Errors
+    /// The directory cannot be renamed.
+    pub fn lose_etcd_data(&self) -> Result<(), Error> {
+        let data = self.state.join("etcd");
+        let to = unused(|number| self.state.join(format!("lost-{number}")));
+        match data.exists() {
+            true => fs::rename(&data, to).map_err(Error::write(&data)),
+            false => Ok(()),
+        }
     }
 
     /// Whether it has ended because its node was removed.
@@ -172,4 +183,10 @@ impl DerefMut for Agent {
     fn deref_mut(&mut self) -> &mut Restartable {
         &mut self.process
     }
+}
+
+/// The first of these places, from number 1, at which there is nothing.
+fn unused(place: impl Fn(u32) -> PathBuf) -> PathBuf {
+    let free = (1..).map(&place).find(|place| !place.exists());
+    free.unwrap_or_else(|| place(0))
 }

@@ -120,6 +120,8 @@ pub enum Kind {
     KillAgent(usize),
     /// An agent is suspended.
     PauseAgent(usize),
+    /// An agent is killed and the data of its etcd is gone, if it keeps one; the agent is started again at the end.
+    LoseData(usize),
 }
 
 impl Kind {
@@ -163,12 +165,13 @@ impl Kind {
             Self::PluginDies { .. } => "plugin-dies",
             Self::KillAgent(_) => "kill-agent",
             Self::PauseAgent(_) => "pause-agent",
+            Self::LoseData(_) => "lose-data",
         }
     }
 }
 
 /// The names of all kinds.
-pub const KINDS: [&str; 29] = [
+pub const KINDS: [&str; 30] = [
     "agent-network",
     "apiserver-refuses",
     "black-hole",
@@ -182,6 +185,7 @@ pub const KINDS: [&str; 29] = [
     "kill-etcd",
     "kill-most-etcd",
     "kill-replica",
+    "lose-data",
     "no-space",
     "partition",
     "partition-one-way",

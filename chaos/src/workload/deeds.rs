@@ -48,7 +48,7 @@ pub enum Step {
 }
 
 /// Names of deeds, each with how often it comes, and whether it needs that agents keep members of etcd.
-pub const DEEDS: [(&str, u64, bool); 21] = [
+pub const DEEDS: [(&str, u64, bool); 22] = [
     ("apply-volume", 14, false),
     ("publish", 14, false),
     ("publish-nowhere", 3, false),
@@ -70,6 +70,7 @@ pub const DEEDS: [(&str, u64, bool); 21] = [
     ("demote-unchecked", 1, true),
     ("demote-at-risk", 4, true),
     ("remove-node", 2, true),
+    ("replace", 4, true),
 ];
 
 /// Deeds without end, from a seed.
@@ -147,6 +148,8 @@ impl Iterator for Deeds {
             }
             "rotate" => one(format!("certificate rotate {node}")),
             "promote" => one(format!("promote {node}")),
+            // Refused as long as the member answers.
+            "replace" => one(format!("replace {node} --yes")),
             "demote" => one(format!("demote {node} --yes")),
             // The leader comes to it when the members may be others.
             "demote-late" => held([
