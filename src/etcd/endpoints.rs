@@ -267,7 +267,7 @@ impl Etcd {
         let request = &request;
         let ask = |endpoint: String| async move {
             let ask = async { request(self.endpoint_client(&endpoint).await?).await };
-            let answer = self.within(operation, limit, ask).await;
+            let answer = self.within(operation, limit, Instant::now(), ask).await;
             if answer.as_ref().is_err_and(Error::is_retryable) {
                 // The connection may be black-holed, or its token too old.
                 self.endpoint_clients().remove(&endpoint);
