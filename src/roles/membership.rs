@@ -12,7 +12,7 @@ use super::quorum::Vote;
 use super::reason::Reason;
 use crate::etcd::MemberId;
 use crate::etcd::members::{
-    Alarm, Evidence, ListedMember, Listener, NotAsked, corrupt, most_committed, same_urls,
+    Alarm, Evidence, ListedMember, Listener, NotAsked, alarms, corrupt, most_committed, same_urls,
 };
 use crate::proto::join::Progress;
 use crate::proto::removal::Cause;
@@ -288,11 +288,9 @@ impl Membership {
         most_committed(self.members.iter().map(|member| &member.evidence))
     }
 
-    /// The alarms that etcd has raised, as far as a member says so.
+    /// The alarms that etcd has raised, as far as the members know.
     pub fn alarms(&self) -> BTreeSet<&Alarm> {
-        let statuses = self.members.iter();
-        let statuses = statuses.filter_map(|member| member.evidence.status.answer());
-        statuses.flat_map(|status| &status.alarms).collect()
+        alarms(self.members.iter().map(|member| &member.evidence))
     }
 
     /// Why etcd refuses to write intents and results; `None` if it does not.
