@@ -237,7 +237,13 @@ impl Attempt<'_> {
         let pending = self.pending;
         let checked = self
             .membership
-            .check_join(&pending.node, pending.roles, pending.removed, pending.peer_urls())
+            .check_join(
+                &pending.node,
+                pending.uid(),
+                pending.roles,
+                pending.removed,
+                pending.peer_urls(),
+            )
             .and_then(|()| match pending.is_decided() {
                 true => Ok(()),
                 false => self.check_other_adds(),
