@@ -48,9 +48,16 @@ impl PendingJoin {
         self.join.request.as_ref().is_some_and(|request| request.forced)
     }
 
-    /// Whether an add on the very peer URLs of the request is decided.
+    /// Whether an add of the very node and on the very peer URLs of the request is decided. The member of another node would be
+    /// recorded for that one.
     fn is_decided(&self) -> bool {
-        self.is_adding() && same_urls(&self.join.peer_urls, self.peer_urls())
+        let join = &self.join;
+        self.is_adding() && join.node_uid == self.uid() && same_urls(&join.peer_urls, self.peer_urls())
+    }
+
+    /// Whether the add was decided for this request, rather than for an earlier one that asked for the same.
+    fn is_decided_for_it(&self) -> bool {
+        self.is_decided() && is_answered(&self.join)
     }
 
     /// Whether its node may still become a member.
@@ -217,12 +224,18 @@ impl Attempt<'_> {
     /// An add that is decided may still be made although its node no longer wants it: until that is ruled out, the list
     /// is watched for it.
     fn await_earlier_add(&self) -> Result<(), Instead> {
-        let pending = self.pending;
-        let wanted = pending.is_decided() && pending.is_eligible();
-        if !pending.is_adding() || wanted || pending.age >= self.limits.add_doubt {
-            return Ok(());
+        match self.pending.is_decided() && self.pending.is_eligible() {
+            true => Ok(()),
+            false => self.rule_out_add(),
         }
-        self.block(Reason::Pending, "an add that was begun earlier may still be made")
+    }
+
+    fn rule_out_add(&self) -> Result<(), Instead> {
+        let pending = self.pending;
+        match pending.is_adding() && pending.age < self.limits.add_doubt {
+            true => self.block(Reason::Pending, "an add that was begun earlier may still be made"),
+            false => Ok(()),
+        }
     }
 
     fn await_member(&self) -> Result<(), Instead> {
@@ -275,8 +288,14 @@ impl Attempt<'_> {
             _ if pending.is_untested() => untested("it was not asked"),
             Reachability::Reached(listener) => Ok(listener.clone()),
             Reachability::Pending => Err(Instead::Probe),
-            Reachability::Unreachable(_) if pending.is_adding() => untested("it cannot be reached any more"),
-            Reachability::Unreachable(why) => Err(self.refused(&Refusal::new(Reason::PeerUnreachable, why))),
+            Reachability::Unreachable(_) if pending.is_decided_for_it() => {
+                untested("it cannot be reached any more")
+            }
+            Reachability::Unreachable(why) => {
+                // The refusal takes the place of an intent.
+                self.rule_out_add()?;
+                Err(self.refused(&Refusal::new(Reason::PeerUnreachable, why)))
+            }
         }
     }
 
