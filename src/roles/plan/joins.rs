@@ -166,19 +166,18 @@ fn waiting_note(membership: &Membership, pending: &PendingJoin, blocked: &Blocke
         _ => blocked.reason != Reason::Pending,
     };
     let why = Some((blocked.reason, blocked.message.clone()));
-    let known = says(&pending.join, progress, None, why.as_ref());
+    let known = says(&pending.join, progress, why.as_ref());
     let is_taken = membership.refuses_writes().is_none() && !membership.paused;
     (membership.complete && lasts && !known && is_taken).then(|| pending.note(progress, None, why))
 }
 
-/// Whether the leader's part of a join already says this.
-fn says(join: &Join, progress: Progress, member: Option<MemberId>, why: Option<&(Reason, String)>) -> bool {
+/// Whether the leader's part of a join, which has no member, already says this. Beside an intent the reason is all that a note
+/// writes, whichever request the intent answers (INV-9: a note that changes nothing would be written for ever).
+fn says(join: &Join, progress: Progress, why: Option<&(Reason, String)>) -> bool {
     let (reason, message) = why.map_or(("", ""), |(reason, message)| (reason.as_str(), message));
-    is_answered(join)
-        && join.progress() == progress
-        && member_of(join) == member
-        && join.reason == reason
-        && join.message == message
+    let is_intent = progress == Progress::Adding;
+    let is_answer = is_answered(join) && join.progress() == progress && member_of(join).is_none();
+    (is_intent || is_answer) && join.reason == reason && join.message == message
 }
 
 /// What a join does instead of adding a learner now.
@@ -338,14 +337,14 @@ impl Attempt<'_> {
     }
 
     /// Commits the intent to add a learner, then adds it. An intent is renewed before it is so old that the member would
-    /// no longer be looked for.
+    /// no longer be looked for, and for a later request, which it answers then.
     fn add(&self) -> Result<Step, Instead> {
         let node = self.pending.node.clone();
         if !self.pending.is_decided() {
             self.await_room()?;
             return Ok(Step::DecideAdd(node));
         }
-        if self.pending.age >= self.limits.add_doubt / 2 {
+        if !self.pending.is_decided_for_it() || self.pending.age >= self.limits.add_doubt / 2 {
             return Ok(Step::DecideAdd(node));
         }
         let through = self.through()?;
