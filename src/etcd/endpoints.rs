@@ -308,7 +308,7 @@ impl Etcd {
     async fn voters(&self) -> Option<Vec<String>> {
         let listed = self.any_list(LATE).await.ok()?;
         let ids = listed.members.iter().map(|member| member.id);
-        self.0.contacts.keep_only(&ids.collect());
+        self.0.contacts.keep_only(&ids.collect(), Instant::now());
         let urls = listed.voters().flat_map(|member| &member.client_urls);
         Some(urls.filter_map(|url| self.0.config.normalize(url)).collect())
     }
