@@ -123,7 +123,13 @@ async fn ask(
         let roles = NodeRoles::of(caller.node(), caller.revision());
         facts
             .membership
-            .check_join(caller.name().as_str(), Some(roles), false, &request.peer_urls)
+            .check_join(
+                caller.name().as_str(),
+                caller.uid(),
+                Some(roles),
+                false,
+                &request.peer_urls,
+            )
             .map_err(|refusal| refusal::join_refused(refusal.rule.as_str(), &refusal))?;
         let wanted = Wanted {
             node: caller.name().as_str(),

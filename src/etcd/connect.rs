@@ -311,15 +311,19 @@ impl Etcd {
         }
     }
 
-    /// Makes one request over any client within `limit`, counts and times it, and checks which store answered.
+    /// Makes one request over any client until `limit` has passed since `begun`, counts and times it, and checks which store answered.
+    ///
+    /// Its error names the whole limit rather than what was left of it, which differs each time: such texts are stored, and a text
+    /// that changes is written again and again.
     pub(super) async fn within<T: Answer>(
         &self,
         operation: &'static str,
         limit: Duration,
+        begun: Instant,
         request: impl Future<Output = Result<T, etcd_client::Error>>,
     ) -> Result<T, Error> {
         let given_up = async {
-            tokio::time::sleep(limit).await;
+            tokio::time::sleep(limit.saturating_sub(begun.elapsed())).await;
             Error::timed_out(operation, limit)
         };
         self.until(operation, given_up, pin!(request)).await

@@ -267,7 +267,7 @@ impl Etcd {
         let request = &request;
         let ask = |endpoint: String| async move {
             let ask = async { request(self.endpoint_client(&endpoint).await?).await };
-            let answer = self.within(operation, limit, ask).await;
+            let answer = self.within(operation, limit, Instant::now(), ask).await;
             if answer.as_ref().is_err_and(Error::is_retryable) {
                 // The connection may be black-holed, or its token too old.
                 self.endpoint_clients().remove(&endpoint);
@@ -308,7 +308,7 @@ impl Etcd {
     async fn voters(&self) -> Option<Vec<String>> {
         let listed = self.any_list(LATE).await.ok()?;
         let ids = listed.members.iter().map(|member| member.id);
-        self.0.contacts.keep_only(&ids.collect());
+        self.0.contacts.keep_only(&ids.collect(), Instant::now());
         let urls = listed.voters().flat_map(|member| &member.client_urls);
         Some(urls.filter_map(|url| self.0.config.normalize(url)).collect())
     }

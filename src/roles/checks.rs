@@ -53,12 +53,12 @@ impl Refusal {
 }
 
 impl Membership {
-    /// Whether this node, a desired manager, may be demoted.
+    /// Whether this node, a desired manager, may be demoted. The member of another node that had its name is none of its own.
     ///
     /// # Errors
     /// [`Refusal`] by one of the rules `NotAMember`, `LastManager`, `QuorumRisk`, in this order.
-    pub fn check_demotion(&self, node: &str, observed: Role) -> Result<(), Refusal> {
-        let own: Vec<&Member> = self.members_of(node).collect();
+    pub fn check_demotion(&self, node: &str, uid: &str, observed: Role) -> Result<(), Refusal> {
+        let own: Vec<&Member> = self.members_of_node(node, uid).collect();
         if own.is_empty() {
             // A promotion that is not carried out yet can be withdrawn: it has had no effect.
             if observed != Role::Manager {
@@ -66,7 +66,7 @@ impl Membership {
             }
             return Err(Refusal::not_a_member(node));
         }
-        let mut others = self.voters().filter(|member| member.node() != node);
+        let mut others = self.voters().filter(|member| !member.is_of(node, uid));
         if own.iter().any(|member| member.is_voter()) && !others.any(Member::stays) {
             return Err(Refusal::new(
                 Reason::LastManager,
@@ -88,7 +88,8 @@ impl Membership {
         }
     }
 
-    /// Whether a node may be removed: `desired` is `None` if its value cannot be read.
+    /// Whether a node may be removed: `desired` is `None` if its value cannot be read. With it go the members of nodes that had
+    /// its name and whose removal is not recorded.
     ///
     /// # Errors
     /// [`Refusal`] by one of the rules `MemberOfEtcd`, `LastVoter`, in this order.
@@ -111,7 +112,7 @@ impl Membership {
     }
 
     /// Whether a node may join with these peer URLs. `roles` is `None` if no node has the name and uid of the request;
-    /// `removed` is whether that uid is recorded as removed.
+    /// `removed` is whether that uid is recorded as removed. The member of another node that had its name is none of its own.
     ///
     /// # Errors
     /// [`Refusal`] by one of the rules `NodeRemoved`, `NodeNotFound`, `NotAManager`, `BadPeerUrl`, `PeerUrlTaken`, in
@@ -119,6 +120,7 @@ impl Membership {
     pub fn check_join(
         &self,
         name: &str,
+        uid: &str,
         roles: Option<NodeRoles>,
         removed: bool,
         peer_urls: &[String],
@@ -138,14 +140,21 @@ impl Membership {
                 ));
             }
         }
-        self.check_peer_hosts(name, peer_urls)?;
+        self.check_peer_hosts(name, uid, peer_urls)?;
         // A URL of a member that leaves is free soon; the leader waits for that.
-        let others = self.listed().filter(|member| member.node() != name);
+        let others = self.listed().filter(|member| !member.is_of(name, uid));
         for other in others.filter(|member| member.cause().is_none()) {
             if let Some(taken) = peer_urls.iter().find(|url| other.peer_urls().contains(url)) {
+                let earlier = match other.node() == name {
+                    true => format!(
+                        ", which is an earlier one (quorate adopt {} ties it to this one)",
+                        other.id
+                    ),
+                    false => String::new(),
+                };
                 return Err(Refusal::new(
                     Reason::PeerUrlTaken,
-                    format_args!("peer URL {taken} belongs to {other}"),
+                    format_args!("peer URL {taken} belongs to {other}{earlier}"),
                 ));
             }
         }
@@ -153,12 +162,12 @@ impl Membership {
     }
 
     /// Whether the other members can use these peer URLs at all, whatever listens there.
-    fn check_peer_hosts(&self, name: &str, peer_urls: &[String]) -> Result<(), Refusal> {
-        let others = || self.listed().filter(|member| member.node() != name);
+    fn check_peer_hosts(&self, name: &str, uid: &str, peer_urls: &[String]) -> Result<(), Refusal> {
+        let others = || self.listed().filter(|member| !member.is_of(name, uid));
         let urls_of_others = || others().flat_map(Member::peer_urls);
         let scheme = |url: &str| url.split_once("://").map(|(scheme, _)| scheme.to_owned());
         // Members that move change from http to https one after the other.
-        let moves = self.members_of(name).next().is_some();
+        let moves = self.member_of_node(name, uid).is_some();
         for url in peer_urls {
             let refused = |why: &str| {
                 Err(Refusal::new(

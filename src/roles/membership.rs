@@ -12,7 +12,7 @@ use super::quorum::Vote;
 use super::reason::Reason;
 use crate::etcd::MemberId;
 use crate::etcd::members::{
-    Alarm, Evidence, ListedMember, Listener, NotAsked, corrupt, most_committed, same_urls,
+    Alarm, Evidence, ListedMember, Listener, NotAsked, alarms, corrupt, most_committed, same_urls,
 };
 use crate::proto::join::Progress;
 use crate::proto::removal::Cause;
@@ -181,6 +181,12 @@ impl Member {
         self.record.as_ref().map_or("", |record| &record.node)
     }
 
+    /// Whether its record ties it to the node with this name and uid.
+    pub fn is_of(&self, node: &str, uid: &str) -> bool {
+        let of_node = |record: &Record| record.node == node && record.uid == uid;
+        self.record.as_ref().is_some_and(of_node)
+    }
+
     /// The node that its record belongs to; `None` if it has no record.
     pub fn owner(&self) -> Option<Owner> {
         self.record.as_ref().map(|record| record.owner)
@@ -257,17 +263,20 @@ impl Membership {
         self.members.iter().filter(|member| member.is_voter())
     }
 
-    /// Listed members that have a record of a node with this name; more than one only if records were written by hand.
+    /// Listed members that have a record of a node with this name, which may be an earlier one.
     pub fn members_of<'a>(&'a self, node: &str) -> impl Iterator<Item = &'a Member> {
         self.listed()
             .filter(move |member| member.record.is_some() && member.node() == node)
     }
 
+    /// Listed members that a record ties to this node; more than one only if records were written by hand.
+    pub fn members_of_node(&self, node: &str, uid: &str) -> impl Iterator<Item = &Member> {
+        self.listed().filter(move |member| member.is_of(node, uid))
+    }
+
     /// The listed member that a record ties to this node.
     pub fn member_of_node(&self, node: &str, uid: &str) -> Option<&Member> {
-        let own = |record: &Record| record.uid == uid;
-        self.members_of(node)
-            .find(|member| member.record.as_ref().is_some_and(own))
+        self.members_of_node(node, uid).next()
     }
 
     /// Assumes that the desired role of a node is this one.
@@ -288,11 +297,9 @@ impl Membership {
         most_committed(self.members.iter().map(|member| &member.evidence))
     }
 
-    /// The alarms that etcd has raised, as far as a member says so.
+    /// The alarms that etcd has raised, as far as the members know.
     pub fn alarms(&self) -> BTreeSet<&Alarm> {
-        let statuses = self.members.iter();
-        let statuses = statuses.filter_map(|member| member.evidence.status.answer());
-        statuses.flat_map(|status| &status.alarms).collect()
+        alarms(self.members.iter().map(|member| &member.evidence))
     }
 
     /// Why etcd refuses to write intents and results; `None` if it does not.

@@ -40,7 +40,7 @@ pub fn with_role(value: &[u8], role: Role) -> Vec<u8> {
 }
 
 /// The node with [`ROLE_CHANGE_BLOCKED`] for this reason and message, or without that condition; `None` if it is so
-/// already, or if the value cannot be read.
+/// already, or if the value is no node that can be read.
 pub fn with_blocked(value: &[u8], why: Option<(&str, &str)>, now: Timestamp) -> Option<Vec<u8>> {
     with_condition(value, ROLE_CHANGE_BLOCKED, why, now)
 }
@@ -52,7 +52,7 @@ pub fn with_condition(
     why: Option<(&str, &str)>,
     now: Timestamp,
 ) -> Option<Vec<u8>> {
-    let node = Node::decode(value).ok()?;
+    let node = Node::decode(value).ok().filter(|node| node.metadata.is_some())?;
     let generation = node.generation();
     let mut conditions = node.status.unwrap_or_default().conditions;
     let changed = match why {
@@ -108,10 +108,17 @@ mod tests {
     }
 
     #[test]
+    fn no_node_is_made_from_a_value_that_is_none() {
+        let why = Some(("QuorumRisk", "m"));
+        assert_eq!(with_blocked(&[], why, Timestamp::UNIX_EPOCH), None);
+    }
+
+    #[test]
     fn what_is_written_keeps_what_only_a_later_release_knows_of_the_node_its_spec_and_its_status() {
-        // Field 2 is the spec; in it field 15, a varint. Then field 15 of the node, and of the status, which is field 3.
+        // Field 1 is the metadata. Field 2 is the spec; in it field 15, a varint. Then field 15 of the node, and of the status, which is
+        // field 3.
         let newer: [&[u8]; 3] = [&[0x12, 2, 0x78, 7], &[0x78, 9], &[0x78, 11]];
-        let value = [newer[0], newer[1], &[0x1a, 2], newer[2]].concat();
+        let value = [&[0x0a, 0], newer[0], newer[1], &[0x1a, 2], newer[2]].concat();
         let blocked = with_blocked(&value, Some(("QuorumRisk", "m")), Timestamp::UNIX_EPOCH).unwrap();
         let free = with_blocked(&blocked, None, Timestamp::MAX).unwrap();
         let roles = [Role::Manager, Role::Worker].map(|role| with_role(&blocked, role));

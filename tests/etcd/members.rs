@@ -179,6 +179,27 @@ async fn members_behind_passwords_and_tls_are_asked_with_the_credentials_of_the_
     assert!(surveys[0].is_healthy(), "{surveys:?}");
 }
 
+/// What is stored of it would change with each survey otherwise.
+#[tokio::test]
+async fn a_member_that_hangs_is_reported_in_the_same_words_each_time() {
+    const SHORT: Duration = Duration::from_millis(300);
+    let etcd = TestEtcd::start().await;
+    let client = connect(&etcd).await;
+    let proxy = Proxy::in_front_of(&etcd.endpoints()[0]);
+    let mut member = client.list_members().await.unwrap().members.remove(0);
+    member.client_urls = vec![proxy.url()];
+    assert!(client.survey_one(&member, LIMIT).await.is_healthy());
+    proxy.set(Network::BlackHole);
+    for _ in 0..3 {
+        let survey = client.survey_one(&member, SHORT).await;
+        let why = survey.health().map_err(|why| why.to_string());
+        assert_eq!(why, Err("no answer within 300ms".to_owned()));
+        let leaving = client.survey_leaving(&member, SHORT).await;
+        let why = leaving.health().map_err(|why| why.to_string());
+        assert_eq!(why, Err("no answer within 300ms".to_owned()));
+    }
+}
+
 #[tokio::test]
 async fn an_alarm_shows_in_the_status() {
     // The smallest quota that etcd accepts is quickly full.

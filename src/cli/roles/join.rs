@@ -206,7 +206,7 @@ async fn decide(store: &Store, args: &JoinArgs) -> Result<Decision<String>, Fail
     let facts = Facts::without_health(store).await?;
     facts
         .membership
-        .check_join(name.as_str(), roles, removed.is_some(), &args.peer_urls)
+        .check_join(name.as_str(), uid, roles, removed.is_some(), &args.peer_urls)
         .map_err(|refusal| refused(&refusal))?;
     let wanted = Wanted {
         node: name.as_str(),

@@ -256,7 +256,7 @@ fn check(seen: &Seen<'_>, roles: NodeRoles, request: &JoinRequest) -> Result<(),
         _ if is_other || request.replaces == 0 => return Err(Refusal::not_a_member(name)),
         _ => {}
     }
-    membership.check_join(name, Some(roles), false, &request.peer_urls)?;
+    membership.check_join(name, &request.node_uid, Some(roles), false, &request.peer_urls)?;
     let lost = seen.lost();
     lost.map_or(Ok(()), |lost| membership.check_replacement(lost, request.forced))
 }

@@ -74,19 +74,19 @@ pub async fn plan_demotion(store: &Store, name: &Name) -> Result<Demotion, Failu
     let facts = Facts::with_health(store).await?;
     facts
         .membership
-        .check_demotion(name.as_str(), roles.observed)
+        .check_demotion(name.as_str(), found.object.uid(), roles.observed)
         .map_err(|refusal| refused(&refusal))?;
     let txn = found.with_desired(Role::Worker);
     Ok(Demotion {
-        statement: statement(&facts, name),
+        statement: statement(&facts, name, found.object.uid()),
         outcome: format!("node/{name} is a desired worker"),
         txn: Some(facts.compare(txn, store, name)),
     })
 }
 
-fn statement(facts: &Facts, name: &Name) -> String {
-    let members = facts.membership.members_of(name.as_str()).map(|member| member.id);
-    let members: Vec<MemberId> = members.collect();
+fn statement(facts: &Facts, name: &Name, uid: &str) -> String {
+    let members = facts.membership.members_of_node(name.as_str(), uid);
+    let members: Vec<MemberId> = members.map(|member| member.id).collect();
     if members.is_empty() {
         return format!("node/{name} stays a worker: its promotion is withdrawn");
     }

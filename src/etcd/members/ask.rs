@@ -38,24 +38,25 @@ impl Etcd {
     where
         Fut: Future<Output = Result<(Option<Header>, T), etcd_client::Error>>,
     {
-        let deadline = Instant::now() + limit;
+        let begun = Instant::now();
         let client = self.contact(operation, member, limit).await?;
-        let left = deadline.saturating_duration_since(Instant::now());
         // In a box, since what waits for it waits in a call, a step and a controller, each of which would hold a future of its size.
         let request = Box::pin(request(client));
-        self.ask(operation, member.id, left, request).await
+        self.ask(operation, member.id, limit, begun, request).await
     }
 
-    /// Makes a request over the member's own client. The request returns what the response says about its store.
+    /// Makes a request over the member's own client until `limit` has passed since `begun`, when the client was looked for. The
+    /// request returns what the response says about its store.
     /// Behind an address that several members share, another one may answer: its answer does not count.
     pub(super) async fn ask<T>(
         &self,
         operation: &'static str,
         member: MemberId,
         limit: Duration,
+        begun: Instant,
         request: impl Future<Output = Result<(Option<Header>, T), etcd_client::Error>>,
     ) -> Result<T, Error> {
-        match self.within(operation, limit, request).await {
+        match self.within(operation, limit, begun, request).await {
             Ok((Some(Header { member: other, .. }), _)) if other != member => {
                 self.0.contacts.forget(member);
                 let why = format!("member {other} answers at the client URLs of member {member}");

@@ -3,6 +3,7 @@
 //! The leader decides whether a change is safe before it calls (INV-5). Nothing here checks that.
 
 use std::future::Future;
+use std::time::Instant;
 
 use etcd_client::{Client, MemberAddOptions};
 
@@ -210,7 +211,7 @@ impl Etcd {
     /// Drops every connection to a member and takes its endpoints out of the balanced channel, unless none would remain.
     async fn exclude(&self, victim: &ListedMember, other: &ListedMember) {
         let urls = self.client_urls(victim);
-        self.0.contacts.exclude(victim.id, urls.clone());
+        self.0.contacts.exclude(victim.id, urls.clone(), Instant::now());
         let mut live = self.live_endpoints();
         live.retain(|endpoint| !urls.contains(endpoint));
         if live.is_empty() && self.config().sync_endpoints {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use etcd_client::Client;
 use tokio::sync::Notify;
@@ -9,18 +10,30 @@ use tokio::sync::Notify;
 use crate::etcd::connection::Connection;
 use crate::etcd::kv::MemberId;
 
+/// How long after a call for its removal a member that is still listed gets requests again. The leader waits for 30 s until it takes
+/// the call for failed; one whose term ended does not learn of that, so it waits twice as long.
+const READMITTED_AFTER: Duration = Duration::from_secs(60);
+
 /// One client per member, kept from one request to the next.
 #[derive(Default)]
 pub(in crate::etcd) struct Contacts {
     kept: Mutex<BTreeMap<MemberId, Kept>>,
-    /// Members whose removal was begun, with their client URLs while they are listed. etcd can panic when it is asked for
-    /// its status in the second after its removal. So such a member gets no requests from before the call on, unless etcd
-    /// refuses the removal. An entry stays: an id is never used again, and a caller may still go by an older list.
-    excluded: Mutex<BTreeMap<MemberId, BTreeSet<String>>>,
+    /// Members whose removal was begun. etcd can panic when it is asked for its status in the second after its removal. So
+    /// such a member gets no requests from before the call on, unless etcd refuses the removal, or the member is still listed
+    /// after [`READMITTED_AFTER`]. The entry of one that is gone stays: an id is never used again, and a caller may still go
+    /// by an older list.
+    excluded: Mutex<BTreeMap<MemberId, Excluded>>,
     /// How many status requests each member has yet to answer. A request sent just before a removal may be answered just
     /// after it, so the removal waits for the answer.
     pending: Mutex<BTreeMap<MemberId, usize>>,
     answered: Notify,
+}
+
+struct Excluded {
+    /// When the last call for its removal was begun.
+    since: Instant,
+    /// Its client URLs, while it is listed.
+    client_urls: BTreeSet<String>,
 }
 
 /// A status request under way. See [`Contacts::begin_status`].
@@ -53,7 +66,7 @@ impl Contacts {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn excluded(&self) -> MutexGuard<'_, BTreeMap<MemberId, BTreeSet<String>>> {
+    fn excluded(&self) -> MutexGuard<'_, BTreeMap<MemberId, Excluded>> {
         self.excluded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -94,12 +107,17 @@ impl Contacts {
         self.kept().remove(&id);
     }
 
-    /// Drops the clients and URLs of members that are no longer listed. Their URLs may become those of other members.
-    pub(in crate::etcd) fn keep_only(&self, members: &BTreeSet<MemberId>) {
+    /// Drops the clients and URLs of members that are no longer listed: their URLs may become those of other members. Admits
+    /// those again whose removal was begun long ago and that are listed all the same.
+    pub(in crate::etcd) fn keep_only(&self, members: &BTreeSet<MemberId>, now: Instant) {
         self.kept().retain(|id, _| members.contains(id));
-        for (id, urls) in self.excluded().iter_mut() {
+        let may_be_made =
+            |excluded: &Excluded| now.saturating_duration_since(excluded.since) < READMITTED_AFTER;
+        self.excluded()
+            .retain(|id, excluded| !members.contains(id) || may_be_made(excluded));
+        for (id, excluded) in self.excluded().iter_mut() {
             if !members.contains(id) {
-                urls.clear();
+                excluded.client_urls.clear();
             }
         }
     }
@@ -123,8 +141,8 @@ impl Contacts {
     }
 
     /// Excludes a member from all requests and drops its client.
-    pub(super) fn exclude(&self, id: MemberId, client_urls: BTreeSet<String>) {
-        self.excluded().insert(id, client_urls);
+    pub(super) fn exclude(&self, id: MemberId, client_urls: BTreeSet<String>, since: Instant) {
+        self.excluded().insert(id, Excluded { since, client_urls });
         self.forget(id);
     }
 
@@ -135,11 +153,40 @@ impl Contacts {
 
     /// Client URLs of the excluded members.
     pub(in crate::etcd) fn excluded_urls(&self) -> BTreeSet<String> {
-        self.excluded().values().flatten().cloned().collect()
+        let excluded = self.excluded();
+        let urls = excluded.values().flat_map(|excluded| &excluded.client_urls);
+        urls.cloned().collect()
     }
 
     /// Whether the removal of this member has begun.
     pub(super) fn is_excluded(&self, id: MemberId) -> bool {
         self.excluded().contains_key(&id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_that_is_listed_long_after_its_removal_was_begun_gets_requests_again_and_one_that_is_gone_none()
+     {
+        let begun = Instant::now();
+        let after = |seconds| begun + Duration::from_secs(seconds);
+        let (contacts, stays, gone) = (Contacts::default(), MemberId(1), MemberId(2));
+        let exclude = |id: MemberId, at| contacts.exclude(id, BTreeSet::from([id.to_string()]), at);
+        let excluded = |at| {
+            contacts.keep_only(&BTreeSet::from([stays]), at);
+            [stays, gone].map(|id| contacts.is_excluded(id))
+        };
+        exclude(stays, begun);
+        exclude(gone, begun);
+        assert_eq!(excluded(after(59)), [true, true]);
+        assert_eq!(contacts.excluded_urls(), BTreeSet::from([stays.to_string()]));
+        // The next call.
+        exclude(stays, after(50));
+        assert_eq!(excluded(after(100)), [true, true]);
+        assert_eq!(excluded(after(110)), [false, true]);
+        assert!(contacts.excluded_urls().is_empty());
     }
 }

@@ -186,9 +186,24 @@ pub fn latest_raft_leader<'e>(of: impl IntoIterator<Item = &'e Evidence>) -> Opt
     following.max_by_key(|status| status.raft_term)?.raft_leader
 }
 
-/// The members of which one of these says that their data is corrupt.
+/// The alarms that are raised, by the status of each voter that has served a read: it had applied what was committed then, alarms
+/// and their ends included. The others may go on to say what was so when they were cut off; they are believed only where no
+/// such voter gives its status.
+///
+/// So the word of a corrupt member about itself may be left out where that one alone serves no read. It counts for nothing then
+/// either, since it is not healthy; and etcd raises the alarm by consensus, so that those which serve know of it.
+pub fn alarms<'e>(of: impl IntoIterator<Item = &'e Evidence>) -> BTreeSet<&'e Alarm> {
+    // A learner reads from its own data.
+    let is_current = |evidence: &&Evidence| !evidence.learner && evidence.read.answer().is_some();
+    let (current, others): (Vec<&Evidence>, Vec<&Evidence>) = of.into_iter().partition(is_current);
+    let is_known = current.iter().any(|evidence| evidence.status.answer().is_some());
+    let said = if is_known { current } else { others };
+    statuses(said).flat_map(|status| &status.alarms).collect()
+}
+
+/// The members whose data is corrupt, by their [`alarms`].
 pub fn corrupt<'e>(of: impl IntoIterator<Item = &'e Evidence>) -> BTreeSet<MemberId> {
-    let alarms = statuses(of).flat_map(|status| &status.alarms);
+    let alarms = alarms(of).into_iter();
     let corrupt = alarms.filter(|alarm| alarm.kind == Alarm::CORRUPT);
     corrupt.map(|alarm| alarm.member).collect()
 }

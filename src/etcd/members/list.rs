@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use etcd_client::{Client, GetOptions, ResponseHeader};
 
@@ -128,7 +128,7 @@ impl Etcd {
         }
         let (_, list) = self.through_any("member_list", limit, read_list).await?;
         let ids = list.members.iter().map(|member| member.id);
-        self.0.contacts.keep_only(&ids.collect());
+        self.0.contacts.keep_only(&ids.collect(), Instant::now());
         Ok(list)
     }
 

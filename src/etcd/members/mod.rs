@@ -16,7 +16,7 @@ mod survey;
 pub use change::{ChangeError, ChangeFault};
 pub(super) use contacts::Contacts;
 pub use evidence::{
-    Alarm, Evidence, Inquiry, NotAsked, Status, Unproven, corrupt, latest_raft_leader, most_committed,
+    Alarm, Evidence, Inquiry, NotAsked, Status, Unproven, alarms, corrupt, latest_raft_leader, most_committed,
 };
 pub use list::{ListedMember, MemberList, same_urls};
 pub use listener::Listener;

@@ -91,14 +91,12 @@ impl Etcd {
             return Evidence::not_asked(id, learner, NotAsked::RemovalBegun);
         }
         let at = Instant::now();
-        let deadline = at + limit;
         let _pending = self.0.contacts.begin_status(id);
         // Before the two requests, which are made at once, so that they share one connection.
         let (read, status) = match self.contact("status", member, limit).await {
             Ok(client) => {
-                let left = deadline.saturating_duration_since(Instant::now());
-                let read = self.ask("range", id, left, read(client.clone(), learner));
-                join(read, self.ask("status", id, left, status(client))).await
+                let read = self.ask("range", id, limit, at, read(client.clone(), learner));
+                join(read, self.ask("status", id, limit, at, status(client))).await
             }
             Err(error) => (Err(error.clone()), Err(error)),
         };

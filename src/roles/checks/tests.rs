@@ -19,7 +19,8 @@ fn change(membership: &mut Membership, index: usize, change: impl FnOnce(Member)
 }
 
 fn demotion(members: &Membership, node: &str) -> Option<Reason> {
-    let refusal = members.check_demotion(node, Role::Manager).err();
+    let uid = node.replace('n', "u");
+    let refusal = members.check_demotion(node, &uid, Role::Manager).err();
     refusal.map(|refusal| refusal.rule)
 }
 
@@ -129,7 +130,26 @@ fn members_that_are_leaving_count_as_gone() {
 fn a_manager_without_a_member_is_not_demoted_but_a_promotion_not_carried_out_is_withdrawn() {
     let members = managers(&[true]);
     assert_eq!(demotion(&members, "n9"), Some(Reason::NotAMember));
-    assert_eq!(members.check_demotion("n9", Role::Worker), Ok(()));
+    assert_eq!(members.check_demotion("n9", "u9", Role::Worker), Ok(()));
+}
+
+#[test]
+fn the_member_of_an_earlier_node_of_that_name_is_not_that_of_the_present_one() {
+    let mut members = managers(&[true, true]);
+    change(&mut members, 1, Member::node_missing);
+    let refusal = members.check_demotion("n2", "of-another", Role::Manager).err();
+    assert_eq!(refusal.map(|refusal| refusal.rule), Some(Reason::NotAMember));
+    let url = "http://10.0.0.2:2380".to_owned();
+    let refusal = members
+        .check_join("n2", "of-another", Some(manager()), false, &[url])
+        .err();
+    assert_eq!(refusal.map(|refusal| refusal.rule), Some(Reason::PeerUrlTaken));
+    // It is no move, so the scheme of the others is asked for.
+    let url = "https://10.0.0.9:2380".to_owned();
+    let refusal = members
+        .check_join("n2", "of-another", Some(manager()), false, &[url])
+        .err();
+    assert_eq!(refusal.map(|refusal| refusal.rule), Some(Reason::BadPeerUrl));
 }
 
 #[test]
@@ -195,10 +215,12 @@ fn each_impossible_join_is_refused_by_its_rule() {
         ("n1", roles(Role::Manager), false, "http://10.0.0.1:2380", None),
         ("n1", roles(Role::Manager), false, free, None),
     ] {
-        let refusal = members.check_join(name, roles, removed, &[url.to_owned()]).err();
+        let uid = name.replace('n', "u");
+        let checked = members.check_join(name, &uid, roles, removed, &[url.to_owned()]);
+        let refusal = checked.err();
         assert_eq!(refusal.map(|refusal| refusal.rule), expected, "{name} {url}");
     }
-    let none = members.check_join("n9", roles(Role::Manager), false, &[]);
+    let none = members.check_join("n9", "u9", roles(Role::Manager), false, &[]);
     assert_eq!(none.map_err(|refusal| refusal.rule), Err(Reason::BadPeerUrl));
 }
 
@@ -210,7 +232,8 @@ fn a_peer_url_that_the_other_members_cannot_use_is_refused() {
         surveyed(voters.collect())
     };
     let rule = |members: &[&str], node: &str, url: &str| {
-        let checked = at(members).check_join(node, roles, false, &[url.to_owned()]);
+        let uid = node.replace('n', "u");
+        let checked = at(members).check_join(node, &uid, roles, false, &[url.to_owned()]);
         checked.err().map(|refusal| refusal.rule)
     };
     let bad = Some(Reason::BadPeerUrl);

@@ -51,6 +51,7 @@ fn of_nodes(index: &Index, keys: &Keys, blocked: &BTreeMap<&str, &Blocked>, now:
     let changed = no_longer.chain(still).filter_map(|(name, facts)| {
         let node: Name = name.parse().ok()?;
         let why = blocked.get(name).map(|one| why(one));
+        // `None` too where the index has no bytes of the node.
         let value = node_update::with_blocked(&facts.value, why, now)?;
         Some(Unit::new().put(keys.node(&node), facts.roles.revision, value))
     });
@@ -79,4 +80,94 @@ fn of_records(
 
 fn why(blocked: &Blocked) -> (&'static str, &str) {
     (blocked.reason.as_str(), blocked.message.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::etcd::members::ListedMember;
+    use crate::etcd::{Event, KeyValue, Revision};
+    use crate::proto::{self, Metadata, Node, NodeSpec, NodeStatus, Role};
+    use crate::roles::membership::membership;
+    use crate::roles::reason::Reason;
+    use crate::store::Update;
+
+    const M7: MemberId = MemberId(7);
+
+    fn keys() -> Keys {
+        Keys::new("/q".parse().unwrap())
+    }
+
+    /// A worker that stays one.
+    fn worker() -> KeyValue {
+        let node = Node {
+            metadata: Some(Metadata {
+                name: "n7".to_owned(),
+                uid: "u7".to_owned(),
+                ..Metadata::default()
+            }),
+            spec: Some(NodeSpec {
+                desired_role: Role::Worker.into(),
+                ..NodeSpec::default()
+            }),
+            status: Some(NodeStatus {
+                role: Role::Worker.into(),
+                ..NodeStatus::default()
+            }),
+        };
+        KeyValue::written_at(keys().node(&"n7".parse().unwrap()), node.encode_to_vec(), 1)
+    }
+
+    /// The record of its member, as an operator adopts one.
+    fn record() -> KeyValue {
+        let record = proto::Member {
+            node: "n7".to_owned(),
+            node_uid: "u7".to_owned(),
+            ..proto::Member::default()
+        };
+        KeyValue::written_at(keys().member(M7), record.encode_to_vec(), 2)
+    }
+
+    /// The nodes that are written where the removal of the member is blocked, with the keys of the store in this order.
+    fn written(stored: Vec<KeyValue>) -> Vec<Node> {
+        let mut index = Index::new(keys());
+        index.take_in(Update::Page {
+            first: true,
+            keys: Vec::new(),
+        });
+        index.take_in(Update::Listed(Revision(0)));
+        index.take_in(Update::Events(stored.into_iter().map(Event::Put).collect()));
+        let listed = ListedMember {
+            id: M7,
+            name: "n7".to_owned(),
+            peer_urls: Vec::new(),
+            client_urls: Vec::new(),
+            learner: false,
+        };
+        let membership = membership(&index, &[listed], Vec::new(), true);
+        let blocked = Blocked::new(Subject::Member(M7), "n7", Reason::QuorumRisk, "m");
+        let units = conditions(
+            &index,
+            &keys(),
+            &membership,
+            &[blocked],
+            None,
+            Timestamp::UNIX_EPOCH,
+        );
+        let values = units.iter().flat_map(Unit::writes);
+        values
+            .map(|write| Node::decode(&**write.value.as_ref().unwrap()).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn a_worker_that_has_a_member_stays_what_it_is_beside_its_condition() {
+        let nodes = written(vec![record(), worker()]);
+        let [node] = &nodes[..] else { panic!("{nodes:?}") };
+        assert_eq!(node.metadata.as_ref().unwrap().uid, "u7");
+        let status = node.status.as_ref().unwrap();
+        assert_eq!((status.role(), status.conditions.len()), (Role::Worker, 1));
+        // Of a record that comes later, the node is not at hand.
+        assert_eq!(written(vec![worker(), record()]), []);
+    }
 }

@@ -15,12 +15,15 @@ pub struct NodeFacts {
     pub roles: NodeRoles,
     /// Whether it has the condition `RoleChangeBlocked`.
     pub blocked: bool,
-    /// The stored bytes, from which new values are made. Empty for a worker that stays one: no write is due there.
+    /// The stored bytes, from which new values are made. Empty for a worker that stays one, where no record and no join named it
+    /// when it was read: no write is due there.
     pub value: Vec<u8>,
 }
 
 impl NodeFacts {
-    pub(super) fn read(name: &str, kv: &KeyValue) -> Option<Self> {
+    /// `is_named` is whether a record or a join names the node: the condition of a blocked change may be due on it, whatever
+    /// its roles are.
+    pub(super) fn read(name: &str, kv: &KeyValue, is_named: bool) -> Option<Self> {
         let node: Node = decode(name, &kv.value).ok()?;
         let roles = NodeRoles::of(&node, kv.mod_revision);
         let conditions = node.status.map(|status| status.conditions).unwrap_or_default();
@@ -30,7 +33,7 @@ impl NodeFacts {
             uid: node.metadata.unwrap_or_default().uid,
             roles,
             blocked,
-            value: match stays_worker {
+            value: match stays_worker && !is_named {
                 true => Vec::new(),
                 false => kv.value.clone(),
             },

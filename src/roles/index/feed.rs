@@ -30,7 +30,8 @@ impl Index {
     }
 
     fn put_node(&mut self, name: &str, kv: &KeyValue) {
-        let value = NodeFacts::read(name, kv);
+        let is_named = self.concerns_membership(name);
+        let value = NodeFacts::read(name, kv, is_named);
         let mark = |set: &mut BTreeSet<Box<str>>, is: bool| match is {
             true => _ = set.insert(name.into()),
             false => _ = set.remove(name),
@@ -43,7 +44,7 @@ impl Index {
         let after = value.as_ref().map(roles);
         let before = self.nodes.insert(name.into(), Entry::of(kv, value));
         let changed = before.is_none_or(|before| before.value.as_ref().map(roles) != after);
-        self.relevant |= changed && self.concerns_membership(name);
+        self.relevant |= changed && is_named;
     }
 
     fn put_removed(&mut self, uid: &str, kv: &KeyValue) {

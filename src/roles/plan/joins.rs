@@ -48,9 +48,16 @@ impl PendingJoin {
         self.join.request.as_ref().is_some_and(|request| request.forced)
     }
 
-    /// Whether an add on the very peer URLs of the request is decided.
+    /// Whether an add of the very node and on the very peer URLs of the request is decided. The member of another node would be
+    /// recorded for that one.
     fn is_decided(&self) -> bool {
-        self.is_adding() && same_urls(&self.join.peer_urls, self.peer_urls())
+        let join = &self.join;
+        self.is_adding() && join.node_uid == self.uid() && same_urls(&join.peer_urls, self.peer_urls())
+    }
+
+    /// Whether the add was decided for this request, rather than for an earlier one that asked for the same.
+    fn is_decided_for_it(&self) -> bool {
+        self.is_decided() && is_answered(&self.join)
     }
 
     /// Whether its node may still become a member.
@@ -159,19 +166,18 @@ fn waiting_note(membership: &Membership, pending: &PendingJoin, blocked: &Blocke
         _ => blocked.reason != Reason::Pending,
     };
     let why = Some((blocked.reason, blocked.message.clone()));
-    let known = says(&pending.join, progress, None, why.as_ref());
+    let known = says(&pending.join, progress, why.as_ref());
     let is_taken = membership.refuses_writes().is_none() && !membership.paused;
     (membership.complete && lasts && !known && is_taken).then(|| pending.note(progress, None, why))
 }
 
-/// Whether the leader's part of a join already says this.
-fn says(join: &Join, progress: Progress, member: Option<MemberId>, why: Option<&(Reason, String)>) -> bool {
+/// Whether the leader's part of a join, which has no member, already says this. Beside an intent the reason is all that a note
+/// writes, whichever request the intent answers (INV-9: a note that changes nothing would be written for ever).
+fn says(join: &Join, progress: Progress, why: Option<&(Reason, String)>) -> bool {
     let (reason, message) = why.map_or(("", ""), |(reason, message)| (reason.as_str(), message));
-    is_answered(join)
-        && join.progress() == progress
-        && member_of(join) == member
-        && join.reason == reason
-        && join.message == message
+    let is_intent = progress == Progress::Adding;
+    let is_answer = is_answered(join) && join.progress() == progress && member_of(join).is_none();
+    (is_intent || is_answer) && join.reason == reason && join.message == message
 }
 
 /// What a join does instead of adding a learner now.
@@ -217,12 +223,18 @@ impl Attempt<'_> {
     /// An add that is decided may still be made although its node no longer wants it: until that is ruled out, the list
     /// is watched for it.
     fn await_earlier_add(&self) -> Result<(), Instead> {
-        let pending = self.pending;
-        let wanted = pending.is_decided() && pending.is_eligible();
-        if !pending.is_adding() || wanted || pending.age >= self.limits.add_doubt {
-            return Ok(());
+        match self.pending.is_decided() && self.pending.is_eligible() {
+            true => Ok(()),
+            false => self.rule_out_add(),
         }
-        self.block(Reason::Pending, "an add that was begun earlier may still be made")
+    }
+
+    fn rule_out_add(&self) -> Result<(), Instead> {
+        let pending = self.pending;
+        match pending.is_adding() && pending.age < self.limits.add_doubt {
+            true => self.block(Reason::Pending, "an add that was begun earlier may still be made"),
+            false => Ok(()),
+        }
     }
 
     fn await_member(&self) -> Result<(), Instead> {
@@ -237,7 +249,13 @@ impl Attempt<'_> {
         let pending = self.pending;
         let checked = self
             .membership
-            .check_join(&pending.node, pending.roles, pending.removed, pending.peer_urls())
+            .check_join(
+                &pending.node,
+                pending.uid(),
+                pending.roles,
+                pending.removed,
+                pending.peer_urls(),
+            )
             .and_then(|()| match pending.is_decided() {
                 true => Ok(()),
                 false => self.check_other_adds(),
@@ -269,8 +287,14 @@ impl Attempt<'_> {
             _ if pending.is_untested() => untested("it was not asked"),
             Reachability::Reached(listener) => Ok(listener.clone()),
             Reachability::Pending => Err(Instead::Probe),
-            Reachability::Unreachable(_) if pending.is_adding() => untested("it cannot be reached any more"),
-            Reachability::Unreachable(why) => Err(self.refused(&Refusal::new(Reason::PeerUnreachable, why))),
+            Reachability::Unreachable(_) if pending.is_decided_for_it() => {
+                untested("it cannot be reached any more")
+            }
+            Reachability::Unreachable(why) => {
+                // The refusal takes the place of an intent.
+                self.rule_out_add()?;
+                Err(self.refused(&Refusal::new(Reason::PeerUnreachable, why)))
+            }
         }
     }
 
@@ -313,14 +337,14 @@ impl Attempt<'_> {
     }
 
     /// Commits the intent to add a learner, then adds it. An intent is renewed before it is so old that the member would
-    /// no longer be looked for.
+    /// no longer be looked for, and for a later request, which it answers then.
     fn add(&self) -> Result<Step, Instead> {
         let node = self.pending.node.clone();
         if !self.pending.is_decided() {
             self.await_room()?;
             return Ok(Step::DecideAdd(node));
         }
-        if self.pending.age >= self.limits.add_doubt / 2 {
+        if !self.pending.is_decided_for_it() || self.pending.age >= self.limits.add_doubt / 2 {
             return Ok(Step::DecideAdd(node));
         }
         let through = self.through()?;

@@ -18,6 +18,7 @@ mod every_cluster;
 mod grounds;
 mod guards;
 mod joins;
+mod later_requests;
 mod liveness;
 mod model;
 mod readdress;
@@ -48,6 +49,7 @@ fn adding(node: &str) -> PendingJoin {
     pending.node = node.to_owned();
     pending.join.progress = Progress::Adding.into();
     pending.join.answers = "r1".to_owned();
+    pending.join.node_uid = "u9".to_owned();
     pending.join.peer_urls = vec!["http://10.0.0.9:2380".to_owned()];
     pending
 }

@@ -16,6 +16,7 @@ pub struct Demotion(Option<Found>);
 
 struct Found {
     name: Name,
+    uid: String,
     observed: Role,
     facts: Facts,
 }
@@ -30,18 +31,19 @@ pub async fn look_up(
     stored: Option<&KeyValue>,
     step: &Step,
 ) -> Result<Demotion, Failure> {
-    let Some((name, before)) = demoted(manifest, stored, step) else {
+    let Some((name, uid, before)) = demoted(manifest, stored, step) else {
         return Ok(Demotion::default());
     };
     Ok(Demotion(Some(Found {
         name,
+        uid,
         observed: before.observed,
         facts: Facts::with_health(store).await?,
     })))
 }
 
-/// The node that becomes a desired worker and is none yet.
-fn demoted(manifest: &Manifest, stored: Option<&KeyValue>, step: &Step) -> Option<(Name, NodeRoles)> {
+/// The node that becomes a desired worker and is none yet, with its uid.
+fn demoted(manifest: &Manifest, stored: Option<&KeyValue>, step: &Step) -> Option<(Name, String, NodeRoles)> {
     let (Step::Configure(after), Some(stored)) = (step, stored) else {
         return None;
     };
@@ -51,11 +53,11 @@ fn demoted(manifest: &Manifest, stored: Option<&KeyValue>, step: &Step) -> Optio
     let name = &manifest.name.name;
     let read = |value: &[u8]| {
         let node: Node = decode(name.as_str(), value).ok()?;
-        Some(NodeRoles::of(&node, Revision::ABSENT))
+        Some((node.uid().to_owned(), NodeRoles::of(&node, Revision::ABSENT)))
     };
-    let (before, after) = (read(&stored.value)?, read(after)?);
+    let ((uid, before), (_, after)) = (read(&stored.value)?, read(after)?);
     let demoted = before.desired != Role::Worker && after.desired == Role::Worker;
-    demoted.then(|| (name.clone(), before))
+    demoted.then(|| (name.clone(), uid, before))
 }
 
 impl Demotion {
@@ -66,7 +68,7 @@ impl Demotion {
         for name in earlier {
             membership.assume_desired(name.as_str(), Role::Worker);
         }
-        let checked = membership.check_demotion(found.name.as_str(), found.observed);
+        let checked = membership.check_demotion(found.name.as_str(), &found.uid, found.observed);
         let refusal = checked.err()?;
         Some(Rejection::Refused {
             rule: refusal.rule.as_str(),

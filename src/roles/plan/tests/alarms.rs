@@ -1,7 +1,7 @@
 //! Alarms of etcd: what is not done while they are raised, and what a member with corrupt data no longer counts for.
 
 use super::*;
-use crate::etcd::members::Alarm;
+use crate::etcd::members::{Alarm, Inquiry, NotAsked};
 
 const M1: MemberId = MemberId(1);
 const M2: MemberId = MemberId(2);
@@ -44,6 +44,37 @@ fn what_is_decided_is_carried_out_under_an_alarm() {
         through: M1,
     };
     assert_eq!(step(&leaving), Some(remove));
+}
+
+/// It goes on to say what was so when it was cut off.
+#[test]
+fn an_alarm_counts_only_where_a_voter_that_serves_reads_says_so() {
+    for kind in [Alarm::NOSPACE, Alarm::CORRUPT] {
+        let cut_off = || voter(3).unread().with_alarm(kind, 1);
+        let membership = surveyed(vec![voter(1), voter(2), cut_off().demoted()]);
+        assert_eq!(
+            step(&membership),
+            Some(Step::DecideRemoval(M3, Cause::Demoted)),
+            "{kind}"
+        );
+        // A learner reads from its own data, which may be as old.
+        let learner = voter(4).learner().with_alarm(kind, 1);
+        let membership = surveyed(vec![voter(1), voter(2), voter(3).demoted(), learner]);
+        assert!(membership.alarms().is_empty(), "{kind}");
+        // Where no such voter says anything about alarms, every word counts.
+        let silent = |mut member: Member| {
+            member.evidence.status = Inquiry::NotAsked(NotAsked::Leaving);
+            member
+        };
+        for others in [
+            [voter(1).unread(), voter(2).down()],
+            [silent(voter(1)), silent(voter(2))],
+        ] {
+            let [first, second] = others;
+            let membership = surveyed(vec![first, second, cut_off()]);
+            assert!(membership.refuses_writes().is_some(), "{kind}");
+        }
+    }
 }
 
 #[test]

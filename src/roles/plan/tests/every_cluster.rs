@@ -167,8 +167,9 @@ pub(super) fn after(membership: &Membership, step: &Step) -> Membership {
         }
         Step::DecideAdd(node) => {
             let pending = join_of(&mut after, node);
-            let urls = pending.peer_urls().to_vec();
+            let (urls, uid) = (pending.peer_urls().to_vec(), pending.uid().to_owned());
             let join = &mut pending.join;
+            join.node_uid = uid;
             join.progress = Progress::Adding.into();
             join.answers = "r1".to_owned();
             join.peer_urls = urls;

@@ -36,6 +36,19 @@ fn a_node_has_none_of_the_members_of_an_earlier_node_with_its_name() {
     assert_eq!(step(&membership), Some(Step::DecideAdd("n2".to_owned())));
 }
 
+/// INV-12: the key of the earlier node may have been deleted by mistake, so its member stays where it is.
+#[test]
+fn a_node_does_not_join_at_the_peer_url_of_the_member_of_an_earlier_node_with_its_name() {
+    let mut membership = surveyed(vec![voter(1), voter(2).node_missing()]);
+    let mut later = elsewhere(2);
+    let request = later.join.request.as_mut().unwrap();
+    request.node_uid = "of-another".to_owned();
+    request.peer_urls = vec!["http://10.0.0.2:2380".to_owned()];
+    membership.joins.push(later);
+    let refused = Some((Progress::Refused, Some(Reason::PeerUrlTaken)));
+    assert_eq!(noted(step(&membership)), refused);
+}
+
 #[test]
 fn a_member_that_is_no_longer_listed_is_no_member_of_its_node() {
     let mut membership = surveyed(vec![voter(1), voter(2)]);
