@@ -117,7 +117,7 @@ async fn connect(url: &str, shown: &Shown) -> Result<Option<TlsStream<TcpStream>
         Some((chain.as_slice(), key.as_slice())),
     );
     let config = config.ok_or(NotAsked::Certificates)?;
-    let failed = |error: std::io::Error| NotAsked::Unreachable(url.to_owned(), error.to_string());
+    let failed = |error: std::io::Error| NotAsked::Unreachable(url.to_owned(), words(&error));
     let port = uri.port_u16().unwrap_or(443);
     let tcp = TcpStream::connect((host, port)).await.map_err(failed)?;
     match TlsConnector::from(Arc::new(config)).connect(name, tcp).await {
@@ -125,6 +125,21 @@ async fn connect(url: &str, shown: &Shown) -> Result<Option<TlsStream<TcpStream>
         Err(error) if is_alert(&error) => Ok(None),
         Err(error) if is_foreign(&error) => Err(NotAsked::Foreign(url.to_owned())),
         Err(error) => Err(failed(error)),
+    }
+}
+
+/// An error in words that stay the same as long as it does: what is made of them is on record, and read by people. Those of TLS count
+/// the seconds since a certificate has expired.
+fn words(error: &std::io::Error) -> String {
+    use CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
+    match of_tls(error) {
+        Some(rustls::Error::InvalidCertificate(Expired | ExpiredContext { .. })) => {
+            "its certificate has expired".to_owned()
+        }
+        Some(rustls::Error::InvalidCertificate(NotValidYet | NotValidYetContext { .. })) => {
+            "its certificate is not valid yet".to_owned()
+        }
+        _ => error.to_string(),
     }
 }
 
@@ -149,6 +164,8 @@ fn status(answer: &str) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
+    use tokio_rustls::rustls::pki_types::UnixTime;
+
     use super::*;
 
     #[test]
@@ -158,6 +175,33 @@ mod tests {
         for none in ["", "\u{15}\u{3}", "200", "HTTP/1.0"] {
             assert_eq!(status(none), None, "{none:?}");
         }
+    }
+
+    #[test]
+    fn a_certificate_that_is_not_valid_is_described_in_the_same_words_at_any_time() {
+        let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        let described = |why| {
+            let error = rustls::Error::InvalidCertificate(why);
+            words(&std::io::Error::new(std::io::ErrorKind::InvalidData, error))
+        };
+        let expired = |seconds| {
+            described(CertificateError::ExpiredContext {
+                time: at(seconds),
+                not_after: at(100),
+            })
+        };
+        let early = |seconds| {
+            described(CertificateError::NotValidYetContext {
+                time: at(seconds),
+                not_before: at(9000),
+            })
+        };
+        assert_eq!(expired(200), expired(201));
+        assert!(expired(200).contains("expired"), "{}", expired(200));
+        assert_eq!(early(200), early(201));
+        assert!(early(200).contains("not valid yet"), "{}", early(200));
+        let revoked = described(CertificateError::Revoked);
+        assert!(revoked.contains("Revoked"), "{revoked}");
     }
 
     #[tokio::test]

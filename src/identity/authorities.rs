@@ -11,7 +11,7 @@ use super::authority::{Authority, AuthorityDigest, AuthorityKind};
 use super::directory::{self, DirectoryError};
 use super::issuers::Unusable;
 use super::plan::AtHand;
-use super::rotation::record::{OnRecord, Phase, Roots};
+use super::rotation::record::{OnRecord, Phase, Roots, Rotation};
 use crate::etcd::ClusterId;
 
 /// An authority, or why there is none.
@@ -108,11 +108,19 @@ impl Found {
             Some(_) => Some(format!(
                 "the {word} authority {before} has not signed the next one: make next/ where that is the one in current/"
             )),
-            None if self.has_ended(kind) => None,
-            None => Some(format!(
-                "--ca-dir lacks the former {word} authority {before}, which stays in current/ until the rotation is over"
-            )),
+            None => self.lacks_former(kind, before),
         }
+    }
+
+    /// Why this former authority, which still counts, does not do so here; `None` if it is at hand, or has ended.
+    fn lacks_former(&self, kind: AuthorityKind, before: AuthorityDigest) -> Option<String> {
+        let is_needed = self.find(kind, before).is_none() && !self.has_ended(kind);
+        is_needed.then(|| {
+            format!(
+                "--ca-dir lacks the former {} authority {before}, which stays in current/ until the rotation is over",
+                kind.word()
+            )
+        })
     }
 
     /// Why the authorities of these digests are not all in `next/`, or in `current/`; `None` if they are.
@@ -134,7 +142,9 @@ impl Found {
     /// The authorities that sign, as the record of a rotation says.
     pub(super) fn choose(&self, rotation: &OnRecord) -> Authorities {
         let [node, etcd] = AuthorityKind::ALL.map(|kind| self.signer(kind, rotation));
-        Authorities { node, etcd }
+        let trusted = etcd.clone();
+        let trusted = trusted.and_then(|signer| self.trusted_by_etcd(&signer, rotation));
+        Authorities { node, etcd, trusted }
     }
 
     fn signer(&self, kind: AuthorityKind, rotation: &OnRecord) -> Read {
@@ -162,18 +172,30 @@ impl Found {
         }
     }
 
-    /// The certificates that etcd trusts (PEM), where this authority signs.
-    pub(super) fn trusted_by_etcd(&self, signer: &Authority, rotation: &OnRecord) -> String {
+    /// The certificates that etcd trusts (PEM), where this authority signs. As long as the former authority counts, members show what it
+    /// has signed: without it, an etcd that starts would refuse them, and no phase has a peer that trusts neither.
+    ///
+    /// # Errors
+    /// Why they are not known.
+    fn trusted_by_etcd(&self, signer: &Authority, rotation: &OnRecord) -> Result<String, String> {
+        let kind = AuthorityKind::Etcd;
         let mut trusted = signer.certificates_pem().to_owned();
         let rotation = rotation.rotation().filter(|rotation| rotation.trusts_both());
-        for digest in rotation.iter().flat_map(|of| [of.after.etcd, of.before.etcd]) {
-            if let Some(other) = self.find(AuthorityKind::Etcd, digest)
+        let Some(Rotation { before, after, .. }) = rotation else {
+            return Ok(trusted);
+        };
+        if let Some(lacks) = self.lacks_former(kind, before.etcd) {
+            return Err(lacks);
+        }
+        for digest in [after.etcd, before.etcd] {
+            // One that is yet to sign may be missing: what it will sign leads to the former one.
+            if let Some(other) = self.find(kind, digest)
                 && digest != signer.digest()
             {
                 trusted.push_str(other.certificates_pem());
             }
         }
-        trusted
+        Ok(trusted)
     }
 }
 
@@ -193,6 +215,8 @@ fn index(kind: AuthorityKind) -> usize {
 pub(super) struct Authorities {
     node: Read,
     etcd: Read,
+    /// The certificates that etcd trusts (PEM), or why they are not known.
+    trusted: Result<String, String>,
 }
 
 impl Authorities {
@@ -204,12 +228,25 @@ impl Authorities {
         }
     }
 
-    /// One of them, as a plan sees it.
+    /// One of them, and the certificates that its holders trust beside it (PEM): those of a node come with its certificate.
+    ///
+    /// # Errors
+    /// Why no request to it can be answered.
+    pub(super) fn with_trust(&self, kind: AuthorityKind) -> Result<(&Arc<Authority>, &str), &str> {
+        let trusted = match kind {
+            AuthorityKind::Node => Ok(""),
+            AuthorityKind::Etcd => self.trusted.as_deref().map_err(String::as_str),
+        };
+        let authority = self.of(kind).as_ref().map_err(String::as_str)?;
+        Ok((authority, trusted?))
+    }
+
+    /// One of them, as the plan of an answer sees it.
     pub(super) fn at_hand(&self, kind: AuthorityKind, cluster: Option<ClusterId>) -> AtHand {
-        match (self.of(kind), cluster) {
+        match (self.with_trust(kind), cluster) {
             (Err(_), _) => AtHand::Unusable,
             (Ok(_), None) => AtHand::NoCluster,
-            (Ok(authority), Some(_)) => AtHand::Usable {
+            (Ok((authority, _)), Some(_)) => AtHand::Usable {
                 not_before: authority.not_before(),
                 not_after: authority.not_after(),
             },
@@ -253,7 +290,6 @@ impl Authorities {
 mod tests {
     use super::*;
     use crate::etcd::Revision;
-    use crate::identity::rotation::record::Rotation;
 
     fn now() -> Timestamp {
         "2026-03-01T12:00:00Z".parse().unwrap()
@@ -312,19 +348,56 @@ mod tests {
         let (old, new) = (authorities(), authorities());
         let both = found(&old, Some(&new));
         let begun = Rotation::begun(roots(&old), roots(&new), 0, now());
-        let trusted = |phase, signer: &Authority| {
+        let trusted = |found: &Found, phase| {
             let on_record = OnRecord::Is(Box::new(begun.moved_to(phase, now())), Revision(1));
-            both.trusted_by_etcd(signer, &on_record)
+            let chosen = found.choose(&on_record);
+            chosen.with_trust(AuthorityKind::Etcd).unwrap().1.to_owned()
         };
+        let without = found(&old, None);
         let [old, new] = [&old[1], &new[1]];
         let two = format!("{}{}", new.certificates_pem(), old.certificates_pem());
-        assert_eq!(trusted(Phase::Reissue, new), two);
+        assert_eq!(trusted(&both, Phase::Reissue), two);
         let reversed = format!("{}{}", old.certificates_pem(), new.certificates_pem());
-        assert_eq!(trusted(Phase::Trust, old), reversed);
-        assert_eq!(trusted(Phase::Drop, new), new.certificates_pem());
+        assert_eq!(trusted(&both, Phase::Trust), reversed);
+        assert_eq!(trusted(&both, Phase::Drop), new.certificates_pem());
+        let absent = without.choose(&OnRecord::Absent);
         assert_eq!(
-            both.trusted_by_etcd(old, &OnRecord::Absent),
+            absent.with_trust(AuthorityKind::Etcd).unwrap().1,
             old.certificates_pem()
+        );
+    }
+
+    /// No phase has a peer that trusts neither.
+    #[test]
+    fn no_request_of_etcd_is_answered_without_the_former_authority_while_members_show_its_certificates() {
+        let (old, new) = (authorities(), authorities());
+        let begun = Rotation::begun(roots(&old), roots(&new), 0, now());
+        let can_answer = |found: &Found, phase, kind| {
+            let on_record = OnRecord::Is(Box::new(begun.moved_to(phase, now())), Revision(1));
+            let at_hand = found.choose(&on_record).at_hand(kind, Some(ClusterId(1)));
+            matches!(at_hand, AtHand::Usable { .. })
+        };
+        let [node, etcd] = AuthorityKind::ALL;
+        let both = found(&old, Some(&new));
+        let mut without = found(&new, None);
+        assert!(can_answer(&both, Phase::Reissue, etcd));
+        assert!(!can_answer(&without, Phase::Reissue, etcd));
+        let reissue = OnRecord::Is(Box::new(begun.moved_to(Phase::Reissue, now())), Revision(1));
+        let chosen = without.choose(&reissue);
+        let why = chosen.with_trust(etcd).unwrap_err();
+        let former = old[1].digest().to_string();
+        assert!(why.contains("--ca-dir") && why.contains(&former), "{why}");
+        assert!(chosen.of(etcd).is_ok(), "it signs lists of revoked certificates");
+        assert!(can_answer(&without, Phase::Reissue, node), "servers show both");
+        for after in [Phase::Drop, Phase::Done] {
+            assert!(can_answer(&without, after, etcd), "{after:?}");
+        }
+        // What the new authority signs leads to the former one.
+        assert!(can_answer(&found(&old, None), Phase::Trust, etcd));
+        without.ended = [true; 2];
+        assert!(
+            can_answer(&without, Phase::Reissue, etcd),
+            "everything refuses it"
         );
     }
 

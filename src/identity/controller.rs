@@ -248,7 +248,7 @@ impl<'c> TermState<'c> {
                     plan_of_etcd(&record.value, node, joined, at_hand, now).map(Holder::Member)
                 }
             };
-            let reply = match (decision, node, self.authorities.of(kind), cluster) {
+            let reply = match (decision, node, self.authorities.with_trust(kind), cluster) {
                 // Of every request, whether or not there is room to answer it: what is left out would be reported again.
                 (Decision::Wait(wait), ..) => {
                     let cause = || self.cause(kind, wait);
@@ -256,16 +256,15 @@ impl<'c> TermState<'c> {
                     continue;
                 }
                 (Decision::Refuse(refusal), ..) => Err(refusal),
-                (Decision::Sign(to), RecordedNode::Node(node), Ok(authority), Some(cluster)) => Ok(Grant {
-                    to,
-                    node: node.revision,
-                    authority: Arc::clone(authority),
-                    trusted: match kind {
-                        AuthorityKind::Node => String::new(),
-                        AuthorityKind::Etcd => self.found.trusted_by_etcd(authority, self.index.rotation()),
-                    },
-                    cluster,
-                }),
+                (Decision::Sign(to), RecordedNode::Node(node), Ok((authority, trusted)), Some(cluster)) => {
+                    Ok(Grant {
+                        to,
+                        node: node.revision,
+                        authority: Arc::clone(authority),
+                        trusted: trusted.to_owned(),
+                        cluster,
+                    })
+                }
                 // The plan signs where all of that is there.
                 _ => continue,
             };
@@ -283,7 +282,7 @@ impl<'c> TermState<'c> {
     }
 
     fn cause(&self, kind: AuthorityKind, wait: Wait) -> String {
-        match (wait, self.authorities.of(kind)) {
+        match (wait, self.authorities.with_trust(kind)) {
             (Wait::Authority, Err(error)) => format!("{}: {error}", wait.words(kind)),
             _ => wait.words(kind).to_owned(),
         }

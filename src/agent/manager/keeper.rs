@@ -77,6 +77,7 @@ pub(super) struct Keeper {
     /// Since when it runs, as far as this process knows.
     runs_since: Option<Moment>,
     is_healthy: bool,
+    look: Option<Look>,
     shown: Shown,
     /// The list of revoked certificates that the session shows; empty if it shows none.
     list: Vec<u8>,
@@ -87,6 +88,14 @@ pub(super) struct Keeper {
     under_way: BTreeSet<Task>,
     backoff: Backoff<Task>,
     faults: BTreeMap<Task, String>,
+}
+
+/// The look at the health of etcd that comes next, or is under way. It outlasts what happens meanwhile: events that come more often
+/// than looks would otherwise put each off.
+struct Look {
+    /// Since when that etcd runs; `None` where none does. It says nothing of another one.
+    of: Option<Moment>,
+    answer: LocalBoxFuture<'static, bool>,
 }
 
 /// What an earlier process has left.
@@ -158,6 +167,7 @@ impl Keeper {
             lacking: 0,
             runs_since: None,
             is_healthy: false,
+            look: None,
             shown: Shown::default(),
             list: Vec::new(),
             restart: None,
@@ -384,18 +394,32 @@ impl Keeper {
 
     /// Waits until something may have changed.
     async fn wait(&mut self) {
-        let pause = match self.runs_since.is_some() && !self.is_healthy {
-            true => self.settings.times.until_healthy,
-            false => self.settings.times.look_every,
-        };
-        let asked = self.runs_since.map(|_| self.settings.metrics);
+        let of = self.runs_since;
+        let kept = self.look.take().filter(|look| look.of == of);
+        let next = kept.unwrap_or_else(|| self.next_look());
+        let look = self.look.insert(next);
         tokio::select! {
             how = self.etcd.ended() => self.take_end(&how),
             Some(called) = self.calls.next() => self.take_call(called),
             () = another_view(&mut self.wiring.views, &self.shown, &self.list) => {}
             () = another_identity(&mut self.wiring.identities) => {}
             _ = self.backoff.next_due() => {}
-            healthy = look(pause, asked) => self.is_healthy = healthy,
+            healthy = &mut look.answer => {
+                self.is_healthy = healthy;
+                self.look = None;
+            }
+        }
+    }
+
+    fn next_look(&self) -> Look {
+        let pause = match self.runs_since.is_some() && !self.is_healthy {
+            true => self.settings.times.until_healthy,
+            false => self.settings.times.look_every,
+        };
+        let asked = self.runs_since.map(|_| self.settings.metrics);
+        Look {
+            of: self.runs_since,
+            answer: Box::pin(look(pause, asked)),
         }
     }
 

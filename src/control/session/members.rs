@@ -1,6 +1,6 @@
 //! What sessions are shown of etcd: the members of nodes, their joins and certificates, and the list of revoked ones. Pure.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use prost::Message as _;
 
@@ -45,7 +45,7 @@ struct Certificate {
     not_after: Option<prost_types::Timestamp>,
 }
 
-/// Each of the following takes in a value as it is now, `None` if the key is gone, and returns the node that it concerns.
+/// Each of the following takes in a value as it is now, `None` if the key is gone, and returns the nodes that it concerns.
 impl Members {
     /// The join of a node.
     pub fn put_join(&mut self, node: Name, value: Option<&[u8]>) -> Option<Name> {
@@ -56,19 +56,21 @@ impl Members {
         Some(node)
     }
 
-    /// The record of a member.
-    pub fn put_member(&mut self, id: MemberId, value: Option<&[u8]>) -> Option<Name> {
-        let Some(member) = value.and_then(|value| Member::decode(value).ok()) else {
-            return self.recorded.remove(&id)?.node;
-        };
-        let node: Option<Name> = member.node.parse().ok();
-        let recorded = Recorded {
-            node: node.clone(),
-            uid: member.node_uid,
-            leaves: member.removal.is_some(),
-        };
-        self.recorded.insert(id, recorded);
-        node
+    /// The record of a member. The node that had it until now is concerned as well: it has the member no more.
+    pub fn put_member(&mut self, id: MemberId, value: Option<&[u8]>) -> BTreeSet<Name> {
+        let before = self.recorded.remove(&id).and_then(|recorded| recorded.node);
+        let mut concerned = BTreeSet::from_iter(before);
+        if let Some(member) = value.and_then(|value| Member::decode(value).ok()) {
+            let node: Option<Name> = member.node.parse().ok();
+            concerned.extend(node.clone());
+            let recorded = Recorded {
+                node,
+                uid: member.node_uid,
+                leaves: member.removal.is_some(),
+            };
+            self.recorded.insert(id, recorded);
+        }
+        concerned
     }
 
     /// The certificate of the member of the node of this uid.
@@ -239,7 +241,7 @@ mod tests {
         assert_eq!(shows(&members, "u1"), None);
         assert_eq!(
             members.put_member(MemberId(7), Some(&member("u1", true))),
-            Some(n1.clone())
+            BTreeSet::from([n1.clone()])
         );
         let shown = shows(&members, "u1").unwrap();
         assert_eq!((shown.member_id, shown.leaving), (7, true));
@@ -251,13 +253,32 @@ mod tests {
         for id in [MemberId(7), MemberId(9)] {
             assert_eq!(
                 members.put_member(id, None),
-                Some(n1.clone()),
+                BTreeSet::from([n1.clone()]),
                 "the event names no node"
             );
         }
         assert_eq!(shows(&members, "u1"), None);
         members.put_member(MemberId(7), Some(&[0xff]));
         assert_eq!(members.ids().count(), 0);
+    }
+
+    #[test]
+    fn a_member_that_moves_to_another_node_concerns_the_node_that_had_it_as_well() {
+        let mut members = Members::default();
+        let of = |node: &str, uid: &str| {
+            let member = Member {
+                node: node.to_owned(),
+                node_uid: uid.to_owned(),
+                ..Member::default()
+            };
+            member.encode_to_vec()
+        };
+        let mut put = |value: &[u8]| members.put_member(MemberId(7), Some(value));
+        assert_eq!(put(&of("n1", "u1")), BTreeSet::from([name("n1")]));
+        let both = BTreeSet::from([name("n1"), name("n2")]);
+        assert_eq!(put(&of("n2", "u2")), both);
+        // What names no node that can be any leaves none with the member, either.
+        assert_eq!(put(&of("", "")), BTreeSet::from([name("n2")]));
     }
 
     #[test]

@@ -2,6 +2,9 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
 use super::*;
 use crate::agent::calls::Calls;
 use crate::agent::manager::plan::OwnMember;
@@ -135,4 +138,65 @@ async fn etcd_of_a_removed_node_runs_on_where_its_member_is_in_the_cluster_and_s
     keeper.shown.removed.push(OWN.id);
     keeper.end().await;
     assert_eq!(keeper.etcd.observe().await, Process::Stopped);
+}
+
+/// An etcd that answers after this long that it is healthy.
+async fn serve_health(listener: TcpListener, delay: Duration) {
+    loop {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        sleep(delay).await;
+        // All of it: what is left unread would have the answer thrown away.
+        let _ = stream.read(&mut [0; 512]).await;
+        let _ = stream.write_all(b"HTTP/1.0 200 OK\r\n\r\n").await;
+    }
+}
+
+#[tokio::test]
+async fn events_that_come_more_often_than_looks_at_the_health_of_etcd_put_no_look_off() {
+    let home = tempfile::tempdir().unwrap();
+    let mut keeper = keeper(home.path(), Launch::Unit("etcd".to_owned()), Stage::Started);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    keeper.settings.metrics = listener.local_addr().unwrap();
+    keeper.settings.times.until_healthy = Duration::from_millis(200);
+    keeper.runs_since = Some(clock::now());
+    let identities = watch::Sender::new(None);
+    keeper.wiring.identities = identities.subscribe();
+    let events = async {
+        loop {
+            identities.send_replace(None);
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let looked = async {
+        while !keeper.is_healthy {
+            keeper.wait().await;
+        }
+    };
+    tokio::select! {
+        () = events => {}
+        () = serve_health(listener, Duration::from_millis(100)) => {}
+        looked = timeout(Duration::from_secs(5), looked) => looked.expect("its health is looked at"),
+    }
+    assert!(keeper.is_healthy);
+}
+
+#[tokio::test]
+async fn a_look_at_an_etcd_that_has_ended_meanwhile_says_nothing_of_the_next_one() {
+    let home = tempfile::tempdir().unwrap();
+    let mut keeper = keeper(home.path(), Launch::Unit("etcd".to_owned()), Stage::Started);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    keeper.settings.metrics = listener.local_addr().unwrap();
+    keeper.settings.times.until_healthy = Duration::ZERO;
+    keeper.settings.times.look_every = Duration::from_millis(400);
+    keeper.runs_since = Some(clock::now());
+    let watching = async {
+        let _ = timeout(Duration::from_millis(50), keeper.wait()).await;
+        keeper.take_end("killed");
+        keeper.wait().await;
+    };
+    tokio::select! {
+        () = serve_health(listener, Duration::from_millis(200)) => {}
+        () = watching => {}
+    }
+    assert!(!keeper.is_healthy);
 }

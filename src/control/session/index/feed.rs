@@ -77,7 +77,10 @@ impl Feed<'_> {
         let node = match key {
             Key::EtcdCertificate(uid) => members.put_certificate(uid, value),
             Key::Join(name) => members.put_join(name, value),
-            Key::Member(id) => members.put_member(id, value),
+            Key::Member(id) => {
+                let concerned = members.put_member(id, value);
+                return self.affected.extend(concerned);
+            }
             Key::RevocationList => {
                 members.put_revocation(value);
                 return self.affect_managers();
