@@ -68,6 +68,15 @@ pub fn invalid(why: impl Display) -> Status {
     Status::invalid_argument(why.to_string())
 }
 
+/// The CSI plugins of a report are refused for this reason, and nothing else of it.
+pub fn of_plugins(why: &Status) -> Status {
+    let said = format!(
+        "{}; csi stays as it is, and the rest of the report is recorded",
+        why.message()
+    );
+    Status::new(why.code(), said)
+}
+
 /// etcd cannot be asked, and nothing is decided from memory. The error is for the log alone: it may name hosts, and anybody may call.
 pub fn unavailable(error: &etcd::Error) -> Status {
     debug!("a call of the control API is refused: {error}");

@@ -13,7 +13,7 @@ use super::Site;
 use super::caller::Caller;
 use super::refusal;
 use super::write::{Attempts, Decision};
-use crate::etcd::{MemberId, Revision};
+use crate::etcd::{MemberId, Revision, Txn};
 use crate::proto::{CsiNode, MemberReport, Node, NodeStatus, ReportRequest, ReportResponse};
 use crate::release::Release;
 use crate::roles::node_update;
@@ -48,20 +48,27 @@ const MOST_MESSAGE: usize = 1024;
 
 /// Answers a call. A report that changes nothing is not written: every write below `/nodes/` delays a restriction of the status.
 ///
+/// Where its plugins are refused, those on record stay, and the rest is recorded all the same: a plugin that reports a wrong node id does
+/// not hide that the member has lost its data.
+///
 /// # Errors
 /// The refusal.
 pub async fn report(
     site: &Site,
     mut caller: Caller,
-    report: ReportRequest,
+    mut report: ReportRequest,
 ) -> Result<ReportResponse, Status> {
     check(&report)?;
+    let mut refused = check_csi(&report.csi).err();
     let Store { etcd, keys } = &site.store;
     // Of several reports with new node ids, each proves that no other was written meanwhile: beside each other all but one would fail.
     let mut alone = None;
     let mut attempts = Attempts::default();
     let mut is_counted = false;
     loop {
+        if refused.is_some() {
+            report.csi = known_csi(caller.node()).to_vec();
+        }
         let decision = match reported(&caller, &report) {
             None => Decision::Nothing(()),
             Some(value) => {
@@ -70,24 +77,46 @@ pub async fn report(
                     is_counted = true;
                 }
                 let key = keys.node(caller.name());
-                let claims = has_new_node_id(caller.node(), &report);
-                if claims && alone.is_none() {
-                    alone = Some(claim(site).await?);
-                }
-                let mut txn = caller.writes(keys);
-                if claims {
-                    let seen = check_node_ids(&site.store, &caller, &report).await?;
-                    txn = txn.when_range_unwritten_since(&keys.nodes(), seen);
-                }
+                let claimed = claim_node_ids(site, &mut alone, &caller, &report).await;
+                let txn = match claimed {
+                    Ok(txn) => txn,
+                    Err(why) => {
+                        (refused, alone) = (Some(why), None);
+                        continue;
+                    }
+                };
                 let txn = txn.when_unchanged(&key, caller.revision()).put(&key, value);
                 Decision::Write(txn, ())
             }
         };
         if attempts.carry_out(etcd, decision).await?.is_some() {
-            return Ok(ReportResponse {});
+            return match refused {
+                None => Ok(ReportResponse {}),
+                Some(why) => Err(refusal::of_plugins(&why)),
+            };
         }
         caller = caller.again(&site.store).await?;
     }
+}
+
+/// A transaction of the caller. Where it claims a node id, this waits until no other report of this replica does, unless `alone` says so
+/// already, and the transaction compares that no other node has come to report one.
+async fn claim_node_ids<'s>(
+    site: &'s Site,
+    alone: &mut Option<MutexGuard<'s, ()>>,
+    caller: &Caller,
+    report: &ReportRequest,
+) -> Result<Txn, Status> {
+    let keys = &site.store.keys;
+    let txn = caller.writes(keys);
+    if !has_new_node_id(caller.node(), report) {
+        return Ok(txn);
+    }
+    if alone.is_none() {
+        *alone = Some(claim(site).await?);
+    }
+    let seen = check_node_ids(&site.store, caller, report).await?;
+    Ok(txn.when_range_unwritten_since(&keys.nodes(), seen))
 }
 
 /// Waits until no other report of this replica claims a node id.
@@ -96,13 +125,23 @@ async fn claim(site: &Site) -> Result<MutexGuard<'_, ()>, Status> {
     claiming.map_err(|_| refusal::exhausted("many nodes report new node ids; try again"))
 }
 
-/// Checks what can be said of a report alone.
+/// Checks what can be said of a report alone, besides its plugins.
 fn check(report: &ReportRequest) -> Result<(), Status> {
     let release = report.agent_release.as_ref();
     let release = release.ok_or_else(|| refusal::invalid("agent_release is missing"))?;
     Release::from_proto(Some(release))
         .map_err(|bad| refusal::invalid(format_args!("agent_release: {bad}")))?;
-    if report.csi.len() > MOST_PLUGINS {
+    let message = report.member.as_ref().map_or("", |member| &member.message);
+    if message.len() > MOST_MESSAGE || message.chars().any(char::is_control) {
+        let why = format!("member.message has more than {MOST_MESSAGE} bytes, or is no single line");
+        return Err(refusal::invalid(why));
+    }
+    Ok(())
+}
+
+/// Checks what can be said of plugins alone.
+fn check_csi(csi: &[CsiNode]) -> Result<(), Status> {
+    if csi.len() > MOST_PLUGINS {
         return Err(refusal::invalid(format_args!(
             "csi has more than {MOST_PLUGINS} plugins"
         )));
@@ -112,7 +151,7 @@ fn check(report: &ReportRequest) -> Result<(), Status> {
         plugin,
         node_id,
         topology,
-    } in &report.csi
+    } in csi
     {
         if plugin.is_empty() || plugin.len() > MOST_TEXT {
             let why = format!("a plugin of csi has no name, or one of more than {MOST_TEXT} bytes");
@@ -136,11 +175,6 @@ fn check(report: &ReportRequest) -> Result<(), Status> {
                 "plugin {plugin} occurs twice in csi"
             )));
         }
-    }
-    let message = report.member.as_ref().map_or("", |member| &member.message);
-    if message.len() > MOST_MESSAGE || message.chars().any(char::is_control) {
-        let why = format!("member.message has more than {MOST_MESSAGE} bytes, or is no single line");
-        return Err(refusal::invalid(why));
     }
     Ok(())
 }
@@ -178,9 +212,13 @@ fn with_report(caller: &Caller, report: &ReportRequest) -> Option<Vec<u8>> {
     is_new.then(|| node_update::with_status(caller.stored(), &REPORTED, &change))
 }
 
+/// The plugins of a node that are on record.
+fn known_csi(node: &Node) -> &[CsiNode] {
+    node.status.as_ref().map_or(&[][..], |status| &status.csi)
+}
+
 fn has_new_node_id(node: &Node, report: &ReportRequest) -> bool {
-    let known = node.status.as_ref().map_or(&[][..], |status| &status.csi);
-    let is_known = |csi: &CsiNode| known.iter().any(|known| is_same(known, csi));
+    let is_known = |csi: &CsiNode| known_csi(node).iter().any(|known| is_same(known, csi));
     !report.csi.iter().all(is_known)
 }
 
@@ -201,7 +239,7 @@ async fn check_node_ids(store: &Store, caller: &Caller, report: &ReportRequest) 
         // Any of these node ids may be its own.
         let node: Node = decode(name, &kv.value)
             .map_err(|_| refusal::unreadable(format_args!("node {name}, which may have that node id,")))?;
-        let taken = node.status.as_ref().map_or(&[][..], |status| &status.csi);
+        let taken = known_csi(&node);
         let taken = report
             .csi
             .iter()

@@ -100,25 +100,71 @@ async fn a_release_that_an_agent_reports_moves_neither_the_gate_nor_the_election
 }
 
 #[tokio::test]
-async fn the_csi_node_id_of_another_node_is_refused() {
+async fn the_csi_node_id_of_another_node_is_refused_and_the_rest_of_the_report_is_recorded() {
     let mut serving = Serving::start().await;
     let mut first = serving.worker("n1").await;
     let mut second = serving.worker("n2").await;
     let site = &serving.site;
     report(&mut first, 1, &[("p", "csi-1")]).await.unwrap();
-    let before = revision(site, "n2").await;
-    let refused = report(&mut second, 1, &[("other", "csi-2"), ("p", "csi-1")])
-        .await
-        .unwrap_err();
+    report(&mut second, 1, &[("other", "csi-2")]).await.unwrap();
+    let before = site.node("n2").await.status.unwrap().csi;
+    let lost = ReportRequest {
+        agent_release: release(2),
+        csi: vec![csi("other", "csi-3"), csi("p", "csi-1")],
+        member: data_lost(),
+        keeps_etcd: true,
+    };
+    let refused = second.report(lost.clone()).await.unwrap_err();
     assert_eq!(refused.code(), Code::AlreadyExists, "{refused}");
     assert!(refused.message().contains("DuplicateNodeID"), "{refused}");
-    assert_eq!(revision(site, "n2").await, before);
+    records_all_but(site, "n2", &before).await;
+    let written = revision(site, "n2").await;
+    second.report(lost).await.unwrap_err();
+    assert_eq!(
+        revision(site, "n2").await,
+        written,
+        "the record says that already"
+    );
     report(&mut second, 1, &[("p", "csi-2"), ("other", "csi-1")])
         .await
         .unwrap();
     // The former holder has given it up.
     report(&mut first, 1, &[]).await.unwrap();
     report(&mut second, 1, &[("p", "csi-1")]).await.unwrap();
+}
+
+fn csi(plugin: &str, node_id: &str) -> CsiNode {
+    CsiNode {
+        plugin: plugin.to_owned(),
+        node_id: node_id.to_owned(),
+        ..CsiNode::default()
+    }
+}
+
+fn release(major: i64) -> Option<Release> {
+    Some(Release {
+        major,
+        minor: 0,
+        patch: 0,
+    })
+}
+
+fn data_lost() -> Option<MemberReport> {
+    Some(MemberReport {
+        member_id: 0x1f,
+        data_lost: true,
+        message: "/var/lib/etcd is empty".to_owned(),
+    })
+}
+
+/// The node has recorded release 2, that its agent keeps its etcd and that the data of its member is lost, and has these plugins.
+async fn records_all_but(site: &Site, name: &str, plugins: &[CsiNode]) {
+    let status = site.node(name).await.status.unwrap();
+    assert_eq!(status.csi, plugins);
+    assert!(status.keeps_etcd, "{status:?}");
+    assert_eq!(status.agent_release, release(2));
+    let conditions: Vec<_> = status.conditions.iter().map(|of| of.r#type.as_str()).collect();
+    assert_eq!(conditions, ["DataLost"]);
 }
 
 #[tokio::test]
@@ -161,7 +207,39 @@ async fn a_node_that_reports_something_else_again_and_again_is_stopped_and_distu
 }
 
 #[tokio::test]
-async fn a_report_that_is_malformed_is_refused_whole() {
+async fn of_a_report_whose_plugins_are_malformed_the_rest_is_recorded() {
+    let long = "x".repeat(257);
+    let many = (0..200).map(|number| csi(&format!("p{number}"), "csi-1"));
+    for (plugins, expected) in [
+        (vec![csi("", "csi-1")], "has no name"),
+        (vec![csi("p", "")], "is empty"),
+        (vec![csi("p", &long)], "longer than 256"),
+        (vec![csi("p", "a"), csi("p", "b")], "occurs twice"),
+        (many.collect(), "more than 128 plugins"),
+    ] {
+        let Joined {
+            site,
+            replica: _replica,
+            mut own,
+            ..
+        } = Joined::start().await;
+        report(&mut own, 1, &[("p", "csi-1")]).await.unwrap();
+        let before = site.node("n1").await.status.unwrap().csi;
+        let request = ReportRequest {
+            agent_release: release(2),
+            csi: plugins,
+            member: data_lost(),
+            keeps_etcd: true,
+        };
+        let refused = own.report(request).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{expected}: {refused}");
+        assert!(refused.message().contains(expected), "{expected}: {refused}");
+        records_all_but(&site, "n1", &before).await;
+    }
+}
+
+#[tokio::test]
+async fn a_report_whose_release_is_malformed_or_that_is_too_large_is_refused_whole() {
     let Joined {
         site,
         replica: _replica,
@@ -169,31 +247,10 @@ async fn a_report_that_is_malformed_is_refused_whole() {
         ..
     } = Joined::start().await;
     let before = revision(&site, "n1").await;
-    let release = Release {
-        major: 1,
-        minor: 0,
-        patch: 0,
-    };
-    let negative = Release { major: -1, ..release };
-    let csi = |plugin: &str, node_id: &str| CsiNode {
-        plugin: plugin.to_owned(),
-        node_id: node_id.to_owned(),
-        ..CsiNode::default()
-    };
-    let long = "x".repeat(257);
-    let many = (0..200).map(|number| csi(&format!("p{number}"), "csi-1"));
-    for (agent_release, csi, expected) in [
-        (None, vec![], "agent_release is missing"),
-        (Some(negative), vec![], "agent_release"),
-        (Some(release), vec![csi("", "csi-1")], "has no name"),
-        (Some(release), vec![csi("p", "")], "is empty"),
-        (Some(release), vec![csi("p", &long)], "longer than 256"),
-        (Some(release), vec![csi("p", "a"), csi("p", "b")], "occurs twice"),
-        (Some(release), many.collect(), "more than 128 plugins"),
-    ] {
+    for (agent_release, expected) in [(None, "agent_release is missing"), (release(-1), "agent_release")] {
         let request = ReportRequest {
             agent_release,
-            csi,
+            keeps_etcd: true,
             ..ReportRequest::default()
         };
         let refused = own.report(request).await.unwrap_err();
@@ -201,7 +258,7 @@ async fn a_report_that_is_malformed_is_refused_whole() {
         assert!(refused.message().contains(expected), "{expected}: {refused}");
     }
     let huge = ReportRequest {
-        agent_release: Some(release),
+        agent_release: release(1),
         csi: vec![csi("p", &"x".repeat(100_000))],
         ..ReportRequest::default()
     };

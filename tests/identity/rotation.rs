@@ -4,9 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use prost::Message;
+use quorate::identity::AuthorityDigest;
 use quorate::proto::node_certificate::State;
 use quorate::proto::rotation::Phase;
-use quorate::proto::{NodeSession, Rotation};
+use quorate::proto::{NodeSession, Roots, Rotation, RotationRequest};
 
 use super::site::{Site, request};
 use crate::support::base::parsed;
@@ -226,6 +227,43 @@ async fn what_holds_a_rotation_up_is_named_and_it_goes_on_once_that_has_come_alo
     assert!(shown.contains("done"), "{shown}");
 }
 
+#[tokio::test]
+async fn two_rotations_that_are_asked_for_at_once_are_a_conflict_that_names_the_first() {
+    let site = Site::start().await;
+    let other = site.ca_dir().with_file_name("other");
+    copy(&site.ca_dir().join("current"), &other.join("current"));
+    site.rotate(&["--drop-old"]).await.expect_done();
+    let asked = async || {
+        let stored = site.read(&site.store.keys.rotation_request()).await.unwrap();
+        RotationRequest::decode(&*stored.value).unwrap()
+    };
+    let first = asked().await;
+    let directory = format!("--ca-dir={}", other.display());
+    let refused = site.run(&["ca", "rotate", &directory]).await.expect_code(5);
+    let digest = |of: &[u8]| AuthorityDigest(of.try_into().unwrap()).to_string();
+    let roots = first.roots.clone().unwrap();
+    for named in [digest(&roots.node_sha256), digest(&roots.etcd_sha256)] {
+        assert!(refused.contains(&named), "{refused}");
+    }
+    assert_eq!(asked().await, first);
+    // The same one may be asked for again.
+    site.rotate(&[]).await.expect_done();
+    assert_eq!(asked().await, first);
+    // It takes the place of one that was carried out.
+    let done = Rotation {
+        phase: Phase::Done.into(),
+        before: Some(Roots {
+            node_sha256: vec![1; 32],
+            etcd_sha256: vec![2; 32],
+        }),
+        after: first.roots,
+        ..Rotation::default()
+    };
+    site.put(&site.store.keys.rotation(), done.encode_to_vec()).await;
+    site.run(&["ca", "rotate", &directory]).await.expect_done();
+    assert_ne!(asked().await.roots, done.after);
+}
+
 /// INV-13: what a record names and the directory does not hold is no authority.
 #[tokio::test]
 async fn who_writes_to_etcd_brings_in_no_authority_of_their_own() {
@@ -235,7 +273,7 @@ async fn who_writes_to_etcd_brings_in_no_authority_of_their_own() {
     leader.wait_leading().await;
     site.request("n1", &uid, &request().0).await;
     site.answered(&uid, State::Issued).await;
-    let foreign = |byte: u8| quorate::proto::Roots {
+    let foreign = |byte: u8| Roots {
         node_sha256: vec![byte; 32],
         etcd_sha256: vec![byte; 32],
     };

@@ -14,8 +14,8 @@ use crate::cli::exit::Failure;
 use crate::cli::objects::view::View;
 use crate::cli::output::note;
 use crate::cli::wait::{Progress, WaitArgs, until};
-use crate::etcd::{KeyRange, Revision, Txn};
-use crate::identity::rotation::record::{Asked, Phase, Roots, Rotation};
+use crate::etcd::{KeyRange, KeyValue, Revision, Txn};
+use crate::identity::rotation::record::{Asked, OnRecord, Phase, Roots, Rotation};
 use crate::identity::{Authority, AuthorityKind, directory};
 use crate::proto::RotationRequest;
 use crate::store::Store;
@@ -44,7 +44,7 @@ Examples:
   quorate ca rotate --ca-dir ca
   quorate ca rotate --ca-dir ca --drop-old --wait --timeout 30m
 
-Exit codes: 0 done, 1 failed, 2 timed out, 4 the record of a rotation cannot be read, 5 another rotation is under way.")]
+Exit codes: 0 done, 1 failed, 2 timed out, 4 the record of a rotation cannot be read, 5 another rotation is asked for or under way.")]
 pub struct RotateArgs {
     #[command(flatten)]
     ca: CaDir,
@@ -82,6 +82,8 @@ pub async fn run(args: &RotateArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
                 if let Some(done) = &on_record {
                     not_dropped(directory, done, now)?;
                 }
+                // What is on record asks for other authorities than those that are made now.
+                request_on_record(&store, None).await?;
                 make_next(directory, now)?;
             }
             next_roots(directory, now)?
@@ -180,7 +182,43 @@ fn finish(directory: &Path, done: &Rotation, now: Timestamp, format: RotationFor
     status::show(Some(done), format)
 }
 
-/// Asks for the rotation, unless that is on record.
+/// The request on record; `None` in the place of authorities stands for those that are yet to be made.
+///
+/// # Errors
+/// 5 where another rotation than the one to these authorities is asked for or under way.
+async fn request_on_record(store: &Store, roots: Option<Roots>) -> Result<Option<KeyValue>, Failure> {
+    let (request, rotation) = (store.keys.rotation_request(), store.keys.rotation());
+    let ([request_found, rotation_found], _) = store.etcd.get_each([&request, &rotation]).await?;
+    let rotation = rotation_found.map_or(OnRecord::Absent, |stored| OnRecord::of(&stored));
+    let asked = request_found
+        .as_ref()
+        .and_then(|stored| Asked::read(&stored.value));
+    if let Some(other) = other_rotation(asked, rotation.rotation(), roots) {
+        let Roots { node, etcd } = other;
+        return Err(Failure::conflict(format_args!(
+            "another rotation was asked for, and is not over: to node authority {node} and etcd authority {etcd}"
+        ))
+        .hint(format_args!(
+            "run this command where its next/ is; as long as quorate ca status does not show it, etcdctl del {} withdraws it",
+            String::from_utf8_lossy(&request)
+        )));
+    }
+    Ok(request_found)
+}
+
+/// The authorities of a rotation that is under way, or that was asked for and has yet to begin, unless they are these. A request that
+/// was carried out stays on record, and counts no more. Pure.
+fn other_rotation(asked: Option<Asked>, rotation: Option<&Rotation>, roots: Option<Roots>) -> Option<Roots> {
+    let under_way = rotation.filter(|rotation| rotation.phase != Phase::Done);
+    let under_way = under_way.map(|rotation| rotation.after);
+    let is_carried_out = |asked: &Roots| rotation.is_some_and(|rotation| rotation.after == *asked);
+    let asked = asked.map(|asked| asked.roots);
+    let to_begin = asked.filter(|asked| !is_carried_out(asked));
+    let mut others = under_way.into_iter().chain(to_begin);
+    others.find(|other| roots != Some(*other))
+}
+
+/// Asks for the rotation, unless that is on record. It takes the place of no other one: its operator would wait for it in vain.
 async fn decide(
     store: &Store,
     roots: Roots,
@@ -188,7 +226,7 @@ async fn decide(
     now: Timestamp,
 ) -> Result<Decision<()>, Failure> {
     let key = store.keys.rotation_request();
-    let (stored, _) = store.etcd.get(&key).await?;
+    let stored = request_on_record(store, Some(roots)).await?;
     let asked = stored.as_ref().and_then(|stored| Asked::read(&stored.value));
     let same = asked.filter(|asked| asked.roots == roots);
     let drop_old = drop_old || same.is_some_and(|asked| asked.drop_old);
@@ -228,4 +266,44 @@ fn observe(view: &View, store: &Store, roots: Roots) -> Result<Progress<Rotation
 
 fn not_begun() -> String {
     "the leader has yet to begin it: its log and the Event RotationWaits say why, where it cannot".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::AuthorityDigest;
+
+    fn roots(byte: u8) -> Roots {
+        Roots {
+            node: AuthorityDigest([byte; 32]),
+            etcd: AuthorityDigest([byte; 32]),
+        }
+    }
+
+    #[test]
+    fn a_rotation_takes_the_place_of_none_that_is_under_way_or_has_yet_to_begin() {
+        let now = "2026-03-01T12:00:00Z".parse().unwrap();
+        let asked = |byte| {
+            Some(Asked {
+                roots: roots(byte),
+                drop_old: false,
+            })
+        };
+        let begun = Rotation::begun(roots(1), roots(2), 0, now);
+        let done = begun.moved_to(Phase::Done, now);
+        for (asked, rotation, expected) in [
+            (None, None, None),
+            (asked(3), None, None),
+            (asked(4), None, Some(4)),
+            (asked(2), Some(&done), None),
+            (asked(4), Some(&done), Some(4)),
+            (asked(2), Some(&begun), Some(2)),
+            (None, Some(&begun), Some(2)),
+        ] {
+            let other = other_rotation(asked, rotation, Some(roots(3)));
+            assert_eq!(other, expected.map(roots), "{asked:?} {rotation:?}");
+        }
+        assert_eq!(other_rotation(asked(2), Some(&begun), Some(roots(2))), None);
+        assert_eq!(other_rotation(asked(3), None, None), Some(roots(3)));
+    }
 }
