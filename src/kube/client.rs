@@ -231,7 +231,7 @@ impl KubeClient {
     /// Classifies an error of the transport or of the credentials.
     pub(super) fn transport(&self, error: &kube::Error) -> Cause {
         match error {
-            kube::Error::Auth(error) => Cause::Unauthorized(error.to_string()),
+            kube::Error::Auth(error) => Cause::NoCredentials(error.to_string()),
             error if is_connecting(error) => Cause::Unreachable {
                 server: self.server.to_string(),
                 why: innermost(error),

@@ -172,6 +172,17 @@ impl KubeClient {
             .collect())
     }
 
+    /// Whether a request ended with this error because the server as a whole is unusable. After a 401 asks the server on a
+    /// path that no extension serves: the one that rejected the credentials may be an aggregated API alone (INV-8).
+    pub async fn is_unusable(&self, cause: &Cause) -> bool {
+        match cause {
+            Cause::Unauthorized(_) => self.served("", "v1").await.is_err_and(|error| {
+                error.cause.is_the_server() || matches!(error.cause, Cause::Unauthorized(_))
+            }),
+            other => other.is_the_server(),
+        }
+    }
+
     /// The versions of a group, the preferred one first; empty if the server does not serve the group.
     ///
     /// # Errors

@@ -81,7 +81,10 @@ pub enum Cause {
         /// `Retry-After`, if the response has one.
         after: Option<Duration>,
     },
-    /// 401, or the client cannot load its credentials.
+    /// The client cannot load its credentials: the request was not sent.
+    #[error("cannot load the credentials for the API server: {0}")]
+    NoCredentials(String),
+    /// 401. The server passes on that of an extension's API, which may reject the server's own certificate.
     #[error("API server rejected the credentials: {0}")]
     Unauthorized(String),
     /// 403 by the authorizer.
@@ -142,7 +145,8 @@ impl Cause {
             // The caller has to read the object first.
             Self::Conflict(_) | Self::Gone(_) => 1,
             // The server would refuse again.
-            Self::Unauthorized(_)
+            Self::NoCredentials(_)
+            | Self::Unauthorized(_)
             | Self::Forbidden { .. }
             | Self::Denied(_)
             | Self::Absent(_)
@@ -162,6 +166,7 @@ impl Cause {
             Self::TimedOut { .. } => "TimedOut",
             Self::Throttled { .. } => "Throttled",
             Self::Server { .. } => "Server",
+            Self::NoCredentials(_) => "NoCredentials",
             Self::Unauthorized(_) => "Unauthorized",
             Self::Forbidden { .. } => "Forbidden",
             Self::Denied(_) => "Denied",
@@ -185,13 +190,14 @@ impl Cause {
     }
 
     /// Whether the server as a whole is unusable, so that a request for another object would fail too. A connection that
-    /// breaks is no proof of that: a proxy in between may break it because of what one request holds.
+    /// breaks is no proof of that: a proxy in between may break it because of what one request holds. Nor is a 401, before
+    /// the server itself was asked ([`super::KubeClient::is_unusable`]).
     pub fn is_the_server(&self) -> bool {
-        matches!(self, Self::Unreachable { .. } | Self::Unauthorized(_))
+        matches!(self, Self::Unreachable { .. } | Self::NoCredentials(_))
     }
 
     /// Whether the server as a whole may be unusable. It is if every request ended this way; a single kind can hang or
-    /// fail alone, behind a webhook or an aggregated API server.
+    /// fail alone, behind a webhook or an aggregated API server. A 401 is not among them: the server was asked itself.
     pub fn may_be_the_server(&self) -> bool {
         self.is_the_server()
             || matches!(

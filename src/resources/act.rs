@@ -65,8 +65,8 @@ pub(super) struct WriteResult {
     pub(super) left: Option<Meta>,
     /// The wait that the server asked for.
     pub(super) at_least: Duration,
-    /// Set if the server as a whole is unusable: the pass ends.
-    pub(super) server: Option<ApiError>,
+    /// The error that the write ended with. If the server as a whole is unusable, the pass ends.
+    pub(super) error: Option<ApiError>,
     /// Set if the object has to be recreated, once the inventory says that its uid may be another one (INV-3).
     pub(super) recreates: Option<Recreation>,
 }
@@ -80,7 +80,7 @@ impl WriteResult {
             act: None,
             left: None,
             at_least: Duration::ZERO,
-            server: None,
+            error: None,
             recreates: None,
         }
     }
@@ -102,7 +102,7 @@ impl WriteResult {
     pub(super) fn refused(object: &ObjectRef, error: &ApiError) -> Self {
         Self {
             at_least: error.cause.retry_after().unwrap_or_default(),
-            server: error.cause.is_the_server().then(|| error.clone()),
+            error: Some(error.clone()),
             ..Self::failed(error.about(object))
         }
     }

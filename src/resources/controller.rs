@@ -254,6 +254,7 @@ impl Reconciler {
 
     async fn look_and_act(&mut self, fence: &Fence, report: &mut Report) -> Result<(), Stopped> {
         self.withdraw_deletions();
+        self.cluster.begin();
         let unreadable = |error| Stopped::Etcd(format!("cannot read the inventory: {error}"));
         self.inventory.load().await.map_err(unreadable)?;
         // What ended between two passes is taken in before anything is decided again.

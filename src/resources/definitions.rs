@@ -133,7 +133,9 @@ impl Reconciler {
                             break;
                         }
                     }
-                    Ok(Err(error)) if error.cause.is_the_server() => return Err(api_server(error)),
+                    Ok(Err(error)) if self.cluster.is_unusable(&error).await => {
+                        return Err(api_server(error));
+                    }
                     Ok(Err(error)) => debug!(%error, "waiting for a group version"),
                     Err(_) => debug!("group version {awaited} has not been answered yet"),
                 }

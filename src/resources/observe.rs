@@ -105,6 +105,8 @@ pub(super) struct Cluster {
     failed: HashSet<Question>,
     /// Answers that came between two passes.
     early: Vec<Ended<Question, Answer>>,
+    /// Whether the server itself has accepted our credentials in this pass, after another API rejected them.
+    accepts_us: bool,
     /// Questions at a time.
     in_flight: usize,
     lingers_after: Duration,
@@ -123,12 +125,18 @@ impl Cluster {
             questions: Jobs::new(lingers_after),
             failed: HashSet::new(),
             early: Vec::new(),
+            accepts_us: false,
             in_flight,
             lingers_after,
         }
     }
 
-    /// Begins a pass over these objects: forgets other kinds, and learns what is not known of theirs. A kind of which the
+    /// Begins a pass: what the server said of our credentials in the one before may be over.
+    pub(super) fn begin(&mut self) {
+        self.accepts_us = false;
+    }
+
+    /// Observes these objects: forgets other kinds, and learns what is not known of theirs. A kind of which the
     /// inventory `has` nothing is listed only by the pass after the one that creates its objects.
     ///
     /// # Errors
@@ -150,7 +158,7 @@ impl Cluster {
         let obsolete: BTreeSet<&ObjectRef> = targets.obsolete.iter().map(|target| &target.object).collect();
         self.read.retain(|object, _| obsolete.contains(object));
         for ended in std::mem::take(&mut self.early) {
-            self.take(ended)?;
+            self.take(ended).await?;
         }
         self.look(targets, has).await?;
         self.server_error().map_or(Ok(()), Err)

@@ -34,10 +34,11 @@ impl Actor {
         let (manifest, resource) = (&write.manifest, &write.resource);
         let object = &manifest.object;
         if let Err(error) = self.preflight(resource, object, &manifest.body).await {
-            return match error.cause.is_the_server() {
-                true => Err(error),
-                false => Ok(Some(WriteResult::failed(format!("cannot be recreated: {error}")))),
-            };
+            let failed = WriteResult::failed(format!("cannot be recreated: {error}"));
+            return Ok(Some(WriteResult {
+                error: Some(error),
+                ..failed
+            }));
         }
         let Some(before) = self.kube.get(resource, object).await? else {
             return Ok(None);

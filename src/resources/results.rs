@@ -14,7 +14,7 @@ use super::jobs::Ended;
 use super::memory::Memory;
 use super::report::{Outcome, Report, Stopped};
 use crate::etcd::Fence;
-use crate::kube::ObjectRef;
+use crate::kube::{Error as ApiError, ObjectRef};
 use crate::store::writer::COMPARES;
 
 /// A pass in which no result comes for this long ends early if another object of the bundle changed meanwhile. A server
@@ -126,7 +126,7 @@ impl Reconciler {
         ended: Vec<Ended<ObjectRef, Job>>,
         report: &mut Report,
     ) -> Result<(), Stopped> {
-        let (mut forgotten, mut recreated, mut down) = (Vec::new(), Vec::new(), None);
+        let (mut forgotten, mut recreated, mut errors) = (Vec::new(), Vec::new(), Vec::new());
         for Ended {
             subject: object,
             result,
@@ -147,7 +147,7 @@ impl Reconciler {
                     if let Some(meta) = &result.left {
                         self.cluster.note(&object, meta, false);
                     }
-                    down = down.or_else(|| result.server.clone());
+                    errors.extend(result.error.clone());
                     let act = result.act.clone();
                     (remember(&mut self.memory, &write, result), act)
                 }
@@ -163,7 +163,7 @@ impl Reconciler {
                     let at_least = error.cause.retry_after().unwrap_or_default();
                     self.memory
                         .failed(&object, None, why.clone(), at_least, Instant::now());
-                    down = down.or_else(|| error.cause.is_the_server().then_some(error));
+                    errors.push(error);
                     (Outcome::Failed(why), None)
                 }
             };
@@ -173,6 +173,7 @@ impl Reconciler {
             }
             report.set(object, outcome);
         }
+        let down = self.unusable(errors).await;
         // A process that dies before the new uid is recorded leaves an entry that fits whatever object we made.
         let intents = recreated.iter().map(|write| {
             let entry = Entry {
@@ -196,6 +197,16 @@ impl Reconciler {
         let Some(error) = down else { return Ok(()) };
         self.jobs.clear();
         Err(api_server(error))
+    }
+
+    /// The first of these errors that says that the server as a whole is unusable.
+    async fn unusable(&mut self, errors: Vec<ApiError>) -> Option<ApiError> {
+        for error in errors {
+            if self.cluster.is_unusable(&error).await {
+                return Some(error);
+            }
+        }
+        None
     }
 
     /// Records the results that were taken in.

@@ -2,6 +2,8 @@
 //! only what needs its answer (INV-8).
 use std::time::Instant;
 
+use tokio::time::timeout;
+
 use super::super::bundle::LABEL;
 use super::super::jobs::{Ended, Subject};
 use super::known::Known;
@@ -101,18 +103,34 @@ impl Cluster {
     /// Takes in the answers that come in time.
     pub(super) async fn answers(&mut self) -> Result<(), ApiError> {
         while let Some(ended) = self.questions.next(self.in_flight).await {
-            self.take(ended)?;
+            self.take(ended).await?;
         }
         Ok(())
+    }
+
+    /// Whether a request of this pass failed because the server as a whole is unusable. Asks the server no longer than any
+    /// request lingers, and after it has accepted the credentials once not again in the same pass.
+    pub(in crate::resources) async fn is_unusable(&mut self, error: &ApiError) -> bool {
+        let is_rejected = matches!(error.cause, Cause::Unauthorized(_));
+        if is_rejected && self.accepts_us {
+            return false;
+        }
+        let asked = timeout(self.lingers_after, self.kube.is_unusable(&error.cause)).await;
+        // A path that hangs proves nothing.
+        let is_unusable = asked.unwrap_or(false);
+        self.accepts_us |= is_rejected && !is_unusable;
+        is_unusable
     }
 
     /// Takes in an answer.
     ///
     /// # Errors
     /// One that says that the server as a whole is unusable. All questions are dropped then.
-    pub(super) fn take(&mut self, ended: Ended<Question, Answer>) -> Result<(), ApiError> {
+    pub(super) async fn take(&mut self, ended: Ended<Question, Answer>) -> Result<(), ApiError> {
         let Ended { subject, result } = ended;
-        if let Some(error) = result.error().filter(|error| error.cause.is_the_server()) {
+        if let Some(error) = result.error()
+            && self.is_unusable(error).await
+        {
             self.questions.clear();
             return Err(error.clone());
         }

@@ -129,6 +129,7 @@ mod tests {
     fn any_other_error_is_reported_as_it_is() {
         for cause in [
             Cause::NotFound("x".to_owned()),
+            Cause::NoCredentials("x".to_owned()),
             Cause::Unauthorized("x".to_owned()),
             Cause::Rejected {
                 code: 422,
