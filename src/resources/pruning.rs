@@ -88,9 +88,11 @@ impl Reconciler {
 
     /// Plans each obsolete object, and reports those for which nothing is left to do.
     fn sort_out(&mut self, obsolete: Vec<Target>, report: &mut Report) -> Obsolete {
-        // What is not in place may be what replaces an obsolete object.
-        let failed = |object: &&ObjectRef| matches!(report.objects().get(*object), Some(Outcome::Failed(_)));
-        let is_missing = self.wanted().any(|object| failed(&object));
+        // What is not in place may be what replaces an obsolete object. One that is fought over may be absent as well.
+        let is_missing = self.wanted().any(|object| {
+            let outcome = report.objects().get(object);
+            outcome.is_some_and(|outcome| outcome.trouble().is_some())
+        });
         let wanted_uids = self.wanted_uids();
         let mut sorted = Obsolete::default();
         for Target { object, version } in obsolete {
