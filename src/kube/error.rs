@@ -181,10 +181,12 @@ impl Cause {
         }
     }
 
-    /// The wait that the server asked for.
+    /// The wait that the server asked for; an hour if it asked for more.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Throttled { after, .. } | Self::Server { after, .. } => *after,
+            Self::Throttled { after, .. } | Self::Server { after, .. } => {
+                after.map(|after| after.min(LONGEST_WAIT))
+            }
             _ => None,
         }
     }
@@ -206,6 +208,10 @@ impl Cause {
             )
     }
 }
+
+/// The longest wait that a server gets. Servers ask for seconds; one that asks for years is at fault, and no clock of ours
+/// counts them. An object that waits for an hour is shown with the time of its next attempt.
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// The `Status` object in the body of a refusal. Missing fields stay empty.
 #[derive(Debug, Default, Deserialize)]
@@ -367,6 +373,20 @@ mod tests {
         let header = Some(Duration::from_secs(3));
         let both = classify(Action::Apply, &operand(), code, header, body.as_bytes());
         assert_eq!(both.retry_after(), header);
+    }
+
+    #[test]
+    fn no_server_gets_more_than_an_hour() {
+        let asks = |seconds: u64| {
+            let body = format!(r#"{{"message":"later","details":{{"retryAfterSeconds":{seconds}}}}}"#);
+            let code = StatusCode::SERVICE_UNAVAILABLE;
+            let header = Some(Duration::from_secs(seconds));
+            let in_header = classify(Action::Apply, &operand(), code, header, b"later");
+            [in_header.retry_after(), cause(429, &body).retry_after()]
+        };
+        assert_eq!(asks(3_599), [Some(Duration::from_secs(3_599)); 2]);
+        assert_eq!(asks(3_601), [Some(LONGEST_WAIT); 2]);
+        assert_eq!(asks(u64::MAX), [Some(LONGEST_WAIT); 2]);
     }
 
     #[test]

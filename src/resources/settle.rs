@@ -193,7 +193,10 @@ impl Reconciler {
             outcome: outcome.state().to_owned(),
             message: outcome.message().to_owned(),
             since: Some(now.1),
-            retry_at: (wait >= LONG_WAIT).then(|| now.1 + wait),
+            // Without one where the clock of the machine is set to the end of the calendar.
+            retry_at: Some(wait)
+                .filter(|wait| *wait >= LONG_WAIT)
+                .and_then(|wait| now.1.checked_add(wait).ok()),
             dropped: !self.is_wanted(object),
         }
     }
