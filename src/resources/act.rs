@@ -243,7 +243,14 @@ impl Actor {
                     if adopted.is_some() {
                         info!("took over {object}, as the annotation {ADOPT} of its manifest says");
                     }
-                    return Ok(WriteResult::applied(&step, observed.as_ref(), &meta));
+                    let applied = WriteResult::applied(&step, observed.as_ref(), &meta);
+                    // The reply to the deletion was lost, or the object took long to go.
+                    return Ok(match step {
+                        Step::Create { .. } if write.recorded.recreating => {
+                            applied.having(Act::Recreated(object.clone(), None))
+                        }
+                        _ => applied,
+                    });
                 }
                 Err(error) => error,
             };

@@ -30,6 +30,14 @@ pub enum Prune {
     },
 }
 
+impl Prune {
+    /// Whether the object that the entry records is deleted, or is being deleted.
+    pub fn shows_deletion(&self) -> bool {
+        let gone = [ForgetReason::Absent, ForgetReason::Replaced].map(Self::Forget);
+        *self == Self::AwaitDeletion || gone.contains(self)
+    }
+}
+
 /// Why an entry is removed from the inventory without a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForgetReason {

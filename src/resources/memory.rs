@@ -33,6 +33,8 @@ struct Known {
     /// The metadata of an object that the bundle no longer holds, as the last pass left it; what others may write at any
     /// time taken out.
     left: Option<Meta>,
+    /// Whether its deletion was reported.
+    is_deleted: bool,
     contention: Option<Contention>,
     failure: Option<Failure>,
 }
@@ -143,6 +145,16 @@ impl Memory {
     pub(super) fn was_left(&self, object: &ObjectRef, now: &Meta) -> bool {
         let left = self.0.get(object).and_then(|known| known.left.as_ref());
         left.is_some_and(|left| *left == of_policy(now))
+    }
+
+    /// Notes that the deletion of the object is reported.
+    pub(super) fn deleted(&mut self, object: &ObjectRef) {
+        self.0.entry(object.clone()).or_default().is_deleted = true;
+    }
+
+    /// Whether the term has reported the deletion of the object.
+    pub(super) fn is_deleted(&self, object: &ObjectRef) -> bool {
+        self.0.get(object).is_some_and(|known| known.is_deleted)
     }
 
     /// Notes that the object is in place with this fingerprint.

@@ -9,7 +9,7 @@ use super::deletion::{Deletions, KeepReason, Prune, how_to_forget, kept_for, pla
 use super::inventory::Entry;
 use super::kinds;
 use super::observe::{LookupError, Target};
-use super::report::{Act, Outcome, Report, Stopped};
+use super::report::{Act, DELETING, Outcome, Report, Stopped};
 use crate::etcd::Fence;
 use crate::kube::{Cause, Deleted, Dependants, Error as ApiError, Meta, ObjectRef, Resource};
 use crate::span;
@@ -118,6 +118,9 @@ impl Reconciler {
                 observed.as_ref(),
                 &recorded,
             );
+            if planned.shows_deletion() && self.was_deleted_without_a_reply(&object, &recorded) {
+                self.note(Act::Deleted(object.clone()));
+            }
             match planned {
                 Prune::Forget(_) => {
                     report.set(object.clone(), Outcome::Pruned);
@@ -144,6 +147,14 @@ impl Reconciler {
             }
         }
         sorted
+    }
+
+    /// Whether a deletion that was begun is carried out by now, and nothing has said so: the reply to it was lost, or the
+    /// leader died before it came.
+    fn was_deleted_without_a_reply(&self, object: &ObjectRef, recorded: &Entry) -> bool {
+        let outcome = recorded.state.as_ref().map(|state| state.outcome.as_str());
+        // A deletion that the server had accepted was reported then.
+        recorded.deleting && outcome != Some(DELETING) && !self.memory.is_deleted(object)
     }
 
     fn deletions(&self, stages: &BTreeMap<u8, Vec<Deletion>>, unknown: usize) -> Deletions {
@@ -226,10 +237,12 @@ impl Reconciler {
 
     /// Removes objects that are gone from the inventory.
     pub(super) async fn forget(&mut self, fence: &Fence, objects: &[ObjectRef]) -> Result<(), Stopped> {
+        self.inventory.forget(fence, objects).await.map_err(etcd)?;
+        // Until then the next pass finds the entry, and must not report the deletion again.
         for object in objects {
             self.memory.forget(object);
         }
-        self.inventory.forget(fence, objects).await.map_err(etcd)
+        Ok(())
     }
 }
 
@@ -274,6 +287,7 @@ impl Actor {
             recorded,
         } = deletion;
         let mut observed = observed.clone();
+        let mut asked = false;
         for _ in 0..ATTEMPTS {
             let planned = plan_prune(
                 &self.bundle.name,
@@ -282,12 +296,22 @@ impl Actor {
                 observed.as_ref(),
                 recorded,
             );
+            // A request whose reply is lost is repeated, and then conflicts with the change that it made itself.
+            let act = (asked && planned.shows_deletion()).then(|| Act::Deleted(object.clone()));
             let (uid, resource_version) = match planned {
-                Prune::Forget(_) => return Ok(PruneResult::gone()),
+                Prune::Forget(_) => {
+                    return Ok(PruneResult {
+                        act,
+                        ..PruneResult::gone()
+                    });
+                }
                 Prune::Keep(why) => return Ok(PruneResult::stays(Outcome::Kept(why.to_string()))),
                 Prune::AwaitDeletion => {
-                    let held = being_deleted(observed.as_ref());
-                    return Ok(PruneResult::stays(Outcome::Deleting(held)));
+                    let deleting = Outcome::Deleting(being_deleted(observed.as_ref()));
+                    return Ok(PruneResult {
+                        act,
+                        ..PruneResult::stays(deleting)
+                    });
                 }
                 Prune::Delete {
                     uid,
@@ -304,6 +328,7 @@ impl Actor {
                 }
                 Err(error) if matches!(error.cause, Cause::Conflict(_)) => {
                     observed = self.kube.meta(resource, object).await?;
+                    asked = true;
                     continue;
                 }
                 Err(error) => return Err(error),

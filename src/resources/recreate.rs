@@ -89,7 +89,7 @@ impl Actor {
         match creation.await {
             Ok(meta) => {
                 let recreated = WriteResult::in_place(Outcome::Recreated, &meta);
-                recreated.having(Act::Recreated(object.clone(), why.to_owned()))
+                recreated.having(Act::Recreated(object.clone(), Some(why.to_owned())))
             }
             // Another client was faster.
             Err(error) if matches!(error.cause, Cause::Conflict(_)) => removed(error),

@@ -127,8 +127,9 @@ pub struct Report {
 pub enum Act {
     /// An object that the bundle no longer holds was deleted, or its deletion began.
     Deleted(ObjectRef),
-    /// An object with these immutable fields was deleted and created again.
-    Recreated(ObjectRef, String),
+    /// An object with these immutable fields was deleted and created again. Without them if the reply to its deletion was
+    /// lost, so that another pass created it.
+    Recreated(ObjectRef, Option<String>),
     /// An object with immutable fields was deleted, and is not created yet for this reason.
     Removed(ObjectRef, String),
     /// The successor of a deleted object was refused, and the object was created again as it was.
@@ -150,7 +151,10 @@ impl fmt::Display for Act {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Deleted(object) => write!(f, "deleted {object} (no longer in the bundle)"),
-            Self::Recreated(object, why) => write!(f, "recreated {object} (immutable fields: {why})"),
+            Self::Recreated(object, Some(why)) => {
+                write!(f, "recreated {object} (immutable fields: {why})")
+            }
+            Self::Recreated(object, None) => write!(f, "recreated {object} (immutable fields)"),
             Self::Removed(object, why) => {
                 write!(f, "deleted {object} to recreate it; not created yet: {why}")
             }

@@ -12,7 +12,7 @@ use super::controller::{Reconciler, api_server, etcd};
 use super::inventory::Entry;
 use super::jobs::Ended;
 use super::memory::Memory;
-use super::report::{Outcome, Report, Stopped};
+use super::report::{Act, Outcome, Report, Stopped};
 use crate::etcd::Fence;
 use crate::kube::{Error as ApiError, ObjectRef};
 use crate::store::writer::COMPARES;
@@ -168,8 +168,7 @@ impl Reconciler {
                 }
             };
             if let Some(act) = act {
-                info!("{act}");
-                self.acts.push(act);
+                self.note(act);
             }
             report.set(object, outcome);
         }
@@ -197,6 +196,15 @@ impl Reconciler {
         let Some(error) = down else { return Ok(()) };
         self.jobs.clear();
         Err(api_server(error))
+    }
+
+    /// Logs an act, and keeps it for the report of the pass.
+    pub(super) fn note(&mut self, act: Act) {
+        info!("{act}");
+        if let Act::Deleted(object) = &act {
+            self.memory.deleted(object);
+        }
+        self.acts.push(act);
     }
 
     /// The first of these errors that says that the server as a whole is unusable.
