@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::kube::ObjectRef;
+
 /// The namespaced kinds of Kubernetes' own groups.
 const NAMESPACED: &[(&str, &str)] = &[
     ("", "Binding"),
@@ -174,6 +176,14 @@ pub fn defined(definition: &Value) -> Option<(&str, &str)> {
     Some((spec["group"].as_str()?, spec["names"]["kind"].as_str()?))
 }
 
+/// Whether an object of this name may be what has the server serve kinds of a group: a CustomResourceDefinition
+/// `balls.toys.example.com`, or an APIService `v1.toys.example.com`.
+pub fn may_serve(definition: &ObjectRef, group: &str) -> bool {
+    let kind = (definition.group.as_str(), definition.kind.as_str());
+    (is_definition(kind.0, kind.1) || kind == ("apiregistration.k8s.io", "APIService"))
+        && definition.name.split_once('.').is_some_and(|(_, of)| of == group)
+}
+
 /// Whether the kind is protected: deleting such an object deletes other objects or data. Quorate deletes it only if an
 /// annotation allows it.
 pub fn is_protected(group: &str, kind: &str) -> bool {
@@ -260,6 +270,32 @@ mod tests {
         for (_, group, kind) in SHORT {
             assert!(is_namespaced(group, kind).is_some(), "{kind}.{group}");
         }
+    }
+
+    #[test]
+    fn the_name_of_a_definition_tells_the_group_that_it_serves() {
+        let definition = |group: &str, kind: &str, name: &str| ObjectRef {
+            group: group.to_owned(),
+            kind: kind.to_owned(),
+            namespace: None,
+            name: name.to_owned(),
+        };
+        let custom = ("apiextensions.k8s.io", "CustomResourceDefinition");
+        let aggregated = ("apiregistration.k8s.io", "APIService");
+        for ((group, kind), name, serves) in [
+            (custom, "balls.toys.example.com", true),
+            (aggregated, "v1.toys.example.com", true),
+            (custom, "balls.old.toys.example.com", false),
+            (custom, "toys.example.com", false),
+            (("", "ConfigMap"), "balls.toys.example.com", false),
+        ] {
+            let definition = definition(group, kind, name);
+            assert_eq!(may_serve(&definition, "toys.example.com"), serves, "{definition}");
+        }
+        assert!(!may_serve(
+            &definition(aggregated.0, aggregated.1, "v1."),
+            "toys.example.com"
+        ));
     }
 
     #[test]

@@ -94,6 +94,7 @@ impl Reconciler {
             outcome.is_some_and(|outcome| outcome.trouble().is_some())
         });
         let wanted_uids = self.wanted_uids();
+        let left = self.left(&obsolete);
         let mut sorted = Obsolete::default();
         for Target { object, version } in obsolete {
             let recorded = self.inventory.entry(&object);
@@ -104,6 +105,10 @@ impl Reconciler {
                     // It may exist: what follows it waits for a look that succeeds (INV-12).
                     if matches!(outcome, Outcome::Failed(_)) {
                         sorted.unknown += 1;
+                        sorted.wait_for(&object, KeepReason::WaitsForLook);
+                    }
+                    // Its kind may be served again in a moment, by what follows it.
+                    if matches!(error, LookupError::NotServed { .. }) && self.is_defined(&object, &left) {
                         sorted.wait_for(&object, KeepReason::WaitsForLook);
                     }
                     report.set(object, outcome);
@@ -147,6 +152,28 @@ impl Reconciler {
             }
         }
         sorted
+    }
+
+    /// Whether a definition stands by which the server should serve the kind of an object: one of the bundle, all of which is
+    /// in place before anything is deleted, or one of these `dropped` ones.
+    fn is_defined(&self, object: &ObjectRef, dropped: &[ObjectRef]) -> bool {
+        let kind = (object.group.as_str(), object.kind.as_str());
+        let of_bundle = self.bundle.manifests.iter().any(|manifest| {
+            kinds::may_serve(&manifest.object, kind.0)
+                && kinds::defined(&manifest.body).is_none_or(|defined| defined == kind)
+        });
+        // The kind that a dropped one defines is not recorded.
+        of_bundle || dropped.iter().any(|dropped| kinds::may_serve(dropped, kind.0))
+    }
+
+    /// The objects that the bundle has dropped, without those that are seen to be gone.
+    fn left(&self, obsolete: &[Target]) -> Vec<ObjectRef> {
+        let may_exist = |target: &&Target| {
+            let seen = self.cluster.look_up(&target.object, &target.version);
+            !matches!(seen, Ok((_, None)))
+        };
+        let left = obsolete.iter().filter(may_exist);
+        left.map(|target| target.object.clone()).collect()
     }
 
     /// Whether a deletion that was begun is carried out by now, and nothing has said so: the reply to it was lost, or the
