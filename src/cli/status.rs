@@ -9,11 +9,12 @@ use super::connection::{self, EtcdArgs};
 use super::exit::Failure;
 use super::outage;
 use super::output::{Description, NONE, Reader, one_line, print};
-use crate::etcd::Watcher;
 use crate::etcd::members::Alarm;
+use crate::etcd::{KeyRange, Watcher};
 use crate::gate::overview::Overview;
 use crate::proto::Pause;
 use crate::release::Release;
+use crate::retry::Delays;
 use crate::roles::facts::Facts;
 use crate::roles::faulty_releases::{FaultyRelease, faulty_releases};
 use crate::store::Store;
@@ -71,7 +72,8 @@ async fn watch(store: &Store, args: &StatusArgs) -> Result<(), Failure> {
     let mut changes = Changes::new(store).await?;
     // Once: releases change seldom, and what wakes the watch does not tell of it.
     let faulty = faulty(store).await;
-    let mut shown = None;
+    let (mut shown, mut warned) = (None, None);
+    let mut delays = Delays::etcd();
     loop {
         match Overview::read(store).await {
             Ok(overview) if shown.as_ref() != Some(&overview) => {
@@ -86,8 +88,19 @@ async fn watch(store: &Store, args: &StatusArgs) -> Result<(), Failure> {
                 shown = Some(overview);
             }
             Ok(_) => {}
-            Err(error) => super::output::warn(&error.to_string()),
+            Err(error) => {
+                // The change before it is not shown yet, and no other one may come.
+                let why = error.to_string();
+                if warned.as_ref() != Some(&why) {
+                    super::output::warn(&why);
+                    warned = Some(why);
+                }
+                delays.wait().await;
+                continue;
+            }
         }
+        warned = None;
+        delays.reset();
         changes.next().await;
         tokio::time::sleep(BURST).await;
     }
@@ -98,6 +111,7 @@ struct Changes {
     reconciler: Watcher,
     nodes: Watcher,
     alive: Watcher,
+    pause: Watcher,
 }
 
 impl Changes {
@@ -108,6 +122,11 @@ impl Changes {
             reconciler: Watcher::new(&store.etcd, reconciler, revision.next()),
             nodes: Watcher::new(&store.etcd, store.keys.nodes(), revision.next()),
             alive: Watcher::new(&store.etcd, store.keys.all_alive(), revision.next()),
+            pause: Watcher::new(
+                &store.etcd,
+                KeyRange::key(store.keys.roles_pause()),
+                revision.next(),
+            ),
         })
     }
 
@@ -116,6 +135,7 @@ impl Changes {
             _ = self.reconciler.next() => {}
             _ = self.nodes.next() => {}
             _ = self.alive.next() => {}
+            _ = self.pause.next() => {}
         }
     }
 }
