@@ -270,6 +270,9 @@ impl Reconciler {
         self.take_changes();
         let unwritten = self.inventory.unwritten(|object| self.wanted.contains(object));
         self.forget(fence, &unwritten).await?;
+        let wanted = &self.wanted;
+        let noted = self.inventory.note_drops(fence, |object| wanted.contains(object));
+        noted.await.map_err(etcd)?;
         let obsolete = self.inventory.obsolete(|object| self.wanted.contains(object));
         let bundle = self.bundle.clone();
         let (foundation, rest): (Vec<&Manifest>, Vec<&Manifest>) = bundle

@@ -180,7 +180,7 @@ pub fn stage(object: &ObjectRef) -> u8 {
     }
 }
 
-/// The number of objects that a pass may delete without permission: this many, or this part of the inventory if that is
+/// The number of objects that a pass may delete without permission: this many, or this part of what the bundle held if that is
 /// more. An upgrade seldom drops more; a bundle that was mounted empty or mixed up does.
 const FREE_DELETIONS: usize = 5;
 const FREE_PART: usize = 5;
@@ -194,8 +194,8 @@ pub struct Deletions {
     pub renamed: bool,
     /// Whether the bundle holds nothing at all.
     pub retired: bool,
-    /// Entries of the inventory, those of the wanted objects included.
-    pub inventory: usize,
+    /// How many objects the bundle held when it dropped them; the least number, if it dropped them one after another.
+    pub of: usize,
     /// The number that the operator allowed.
     pub allowed: usize,
 }
@@ -203,14 +203,14 @@ pub struct Deletions {
 impl Deletions {
     /// Why the deletions wait for the operator; `None` if they may be made.
     pub fn held(&self) -> Option<String> {
-        let free = FREE_DELETIONS.max(self.inventory / FREE_PART);
-        let Self { count, inventory, .. } = *self;
+        let free = FREE_DELETIONS.max(self.of / FREE_PART);
+        let Self { count, of, .. } = *self;
         let why = match (self.renamed, self.retired) {
             _ if count <= self.allowed => return None,
             (true, _) => "of a bundle with another name".to_owned(),
             (false, true) => "for a bundle without manifests".to_owned(),
             (false, false) if count <= free => return None,
-            (false, false) => format!("of {inventory} in the inventory"),
+            (false, false) => format!("of {of} that the bundle held"),
         };
         Some(format!(
             "pruning {count} objects {why} waits for --allow-prune={count}"

@@ -10,6 +10,8 @@ use jiff::Timestamp;
 use prost::Message as _;
 use tracing::{info, warn};
 
+mod drops;
+
 use super::observe::{GroupKind, Target};
 use crate::etcd::{self, Fence, FencedError, Revision};
 use crate::kube::ObjectRef;
@@ -38,6 +40,8 @@ pub struct Entry {
     /// Whether a deletion was begun, because the bundle no longer holds the object. It may have been carried out, or may
     /// still be, whatever the state says.
     pub deleting: bool,
+    /// How many objects the bundle held when it dropped this one; 0 while it holds it.
+    pub dropped_of: u32,
     /// How the last pass left the object.
     pub state: Option<State>,
 }
@@ -98,6 +102,7 @@ impl Entry {
             unwritten: stored.unwritten,
             recreating: stored.recreating,
             deleting: stored.deleting,
+            dropped_of: stored.dropped_of,
             state: stored.state.map(|state| State {
                 outcome: state.outcome,
                 message: state.message,
@@ -119,6 +124,7 @@ impl Entry {
             unwritten: self.unwritten,
             recreating: self.recreating,
             deleting: self.deleting,
+            dropped_of: self.dropped_of,
             state: state.map(|state| ResourceState {
                 outcome: state.outcome,
                 message: state.message,
@@ -228,12 +234,6 @@ impl Inventory {
     /// The entry of an object; an empty one if it has none.
     pub(super) fn entry(&self, object: &ObjectRef) -> Entry {
         self.get(object).cloned().unwrap_or_default()
-    }
-
-    /// The number of objects that were written.
-    pub(super) fn len(&self) -> usize {
-        let entries = self.entries.iter().flatten();
-        entries.filter(|(_, recorded)| !recorded.entry.unwritten).count()
     }
 
     /// The kinds of all entries.

@@ -31,8 +31,8 @@ struct Obsolete {
     stages: BTreeMap<u8, Vec<Deletion>>,
     /// The lowest stage in which an object is being deleted, or may exist, and why the later ones wait for it.
     pending: Option<(u8, KeepReason)>,
-    /// Objects of which nothing is known. Each may have to be deleted.
-    unknown: usize,
+    /// The entries of objects of which nothing is known. Each may have to be deleted.
+    unknown: Vec<Entry>,
 }
 
 impl Obsolete {
@@ -65,7 +65,7 @@ impl Reconciler {
             unknown,
         } = self.sort_out(obsolete, report);
         self.forget(fence, &forgotten).await?;
-        if let Some(why) = self.deletions(&stages, unknown).held() {
+        if let Some(why) = self.deletions(&stages, &unknown).held() {
             for deletion in stages.into_values().flatten() {
                 report.set(deletion.object, Outcome::Held(why.clone()));
             }
@@ -104,7 +104,7 @@ impl Reconciler {
                     let outcome = unknown(&object, &recorded, &error);
                     // It may exist: what follows it waits for a look that succeeds (INV-12).
                     if matches!(outcome, Outcome::Failed(_)) {
-                        sorted.unknown += 1;
+                        sorted.unknown.push(recorded.clone());
                         sorted.wait_for(&object, KeepReason::WaitsForLook);
                     }
                     // Its kind may be served again in a moment, by what follows it.
@@ -184,17 +184,15 @@ impl Reconciler {
         recorded.deleting && outcome != Some(DELETING) && !self.memory.is_deleted(object)
     }
 
-    fn deletions(&self, stages: &BTreeMap<u8, Vec<Deletion>>, unknown: usize) -> Deletions {
-        let all = || stages.values().flatten();
-        let renamed = |deletion: &Deletion| {
-            let recorded = &deletion.recorded.bundle;
-            !recorded.is_empty() && *recorded != self.bundle.name
-        };
+    fn deletions(&self, stages: &BTreeMap<u8, Vec<Deletion>>, unknown: &[Entry]) -> Deletions {
+        let all = || stages.values().flatten().map(|deletion| &deletion.recorded);
+        let renamed = |recorded: &Entry| !recorded.bundle.is_empty() && recorded.bundle != self.bundle.name;
+        let of = all().chain(unknown).map(|recorded| recorded.dropped_of).min();
         Deletions {
-            count: all().count() + unknown,
+            count: all().count() + unknown.len(),
             renamed: all().any(renamed),
             retired: self.bundle.manifests.is_empty(),
-            inventory: self.inventory.len(),
+            of: of.map_or(0, |of| usize::try_from(of).unwrap_or(usize::MAX)),
             allowed: self.settings.allow_prune,
         }
     }

@@ -225,35 +225,31 @@ fn a_controller_goes_after_the_objects_whose_finalizers_it_removes() {
     assert_eq!(stage(&object("", "Namespace")), 4);
 }
 
-fn deletions(count: usize, inventory: usize) -> Deletions {
+fn deletions(count: usize, of: usize) -> Deletions {
     Deletions {
         count,
         renamed: false,
         retired: false,
-        inventory,
+        of,
         allowed: 0,
     }
 }
 
 #[test]
 fn many_deletions_at_once_wait_for_the_operator() {
-    for (count, inventory, free) in [
+    for (count, of, free) in [
         (0, 0, true),
         (5, 5, true),
         (6, 7, false),
         (20, 100, true),
         (21, 100, false),
     ] {
-        assert_eq!(
-            deletions(count, inventory).held().is_none(),
-            free,
-            "{count} of {inventory}"
-        );
+        assert_eq!(deletions(count, of).held().is_none(), free, "{count} of {of}");
     }
     let held = deletions(21, 100);
     assert_eq!(
         held.held().as_deref(),
-        Some("pruning 21 objects of 100 in the inventory waits for --allow-prune=21")
+        Some("pruning 21 objects of 100 that the bundle held waits for --allow-prune=21")
     );
     assert_eq!(Deletions { allowed: 21, ..held }.held(), None);
     assert!(Deletions { allowed: 20, ..held }.held().is_some());
