@@ -200,3 +200,64 @@ async fn an_outage_of_etcd_is_reported_beside_the_rows_and_so_is_its_end() {
     nodes.stop().await;
     status.stop().await;
 }
+
+#[tokio::test]
+async fn the_status_shows_at_once_that_roles_are_paused() {
+    let cluster = Base::start().await;
+    let mut status = Watch::start(&cluster, &["status", "-o", "json"]);
+    assert!(status.line().await.contains("\"rolesPaused\":null"));
+    cluster
+        .run(&["pause", "roles", "--reason=maintenance"])
+        .await
+        .expect_done();
+    let shown = status.line().await;
+    assert!(shown.contains("\"reason\":\"maintenance\""), "{shown}");
+    cluster.run(&["resume", "roles"]).await.expect_done();
+    let shown = status.line().await;
+    assert!(shown.contains("\"rolesPaused\":null"), "{shown}");
+    status.stop().await;
+}
+
+#[tokio::test]
+async fn a_change_that_the_status_could_not_be_read_after_is_shown_once_etcd_answers() {
+    let mut cluster = Base::start().await;
+    let mut status = Watch::start(&cluster, &["status", "-o", "json"]);
+    assert!(status.line().await.starts_with('{'));
+    let mut nodes = 0;
+    let Watch { lines, errors, .. } = &mut status;
+    // The status is read a moment after the change. On a busy machine etcd may stop after that.
+    loop {
+        nodes += 1;
+        let key = keys().node(&format!("n{nodes}").parse().unwrap());
+        cluster.put(&key, Vec::new()).await;
+        cluster.etcd.members[0].pause();
+        let complaint = async {
+            loop {
+                let line = errors.next_line().await.unwrap().unwrap();
+                if !line.starts_with("etcd ") {
+                    return line;
+                }
+            }
+        };
+        let shown = timeout(SOON, async {
+            tokio::select! {
+                line = lines.next_line() => line.unwrap(),
+                _ = complaint => None,
+            }
+        })
+        .await
+        .expect("it is read, or cannot be");
+        cluster.etcd.members[0].resume();
+        if shown.is_none() {
+            break;
+        }
+    }
+    let all = format!("\"nodes\":{{\"all\":{nodes},");
+    loop {
+        let shown = status.line().await;
+        if shown.contains(&all) {
+            break;
+        }
+    }
+    status.stop().await;
+}

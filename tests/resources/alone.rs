@@ -266,7 +266,7 @@ async fn an_object_that_is_deleted_before_the_answer_to_its_apply_comes_is_creat
     .await;
 }
 
-const RED: &str = "---
+pub const RED: &str = "---
 apiVersion: toys.example.com/v1
 kind: Ball
 metadata: {name: red}

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::faults::{Fault, FaultProxy};
 use super::site::{BALLS, Site, bundle, config_map, config_map_path, ended, expect_success};
-use crate::support::wait::{SOON, eventually};
+use crate::support::wait::{SOON, eventually, same};
 
 const BINDING: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/bound";
 
@@ -182,6 +182,61 @@ async fn nothing_is_pruned_before_everything_that_is_wanted_is_in_place() {
 }
 
 #[tokio::test]
+async fn an_object_that_is_fought_over_and_absent_holds_pruning_back() {
+    let fought = config_map("fought", "v");
+    let site = Site::start().await;
+    expect_success(
+        &site
+            .pass(bundle(&(fought.clone() + &config_map("old", "v"))))
+            .await,
+    );
+    let annotate = |value: Value| json!({"metadata": {"annotations": {"quorate.dev/prune": value}}});
+    site.patch(&config_map_path("old"), annotate(json!("false")))
+        .await;
+    let mut reconciler = site.reconciler(bundle(&fought)).await;
+    expect_success(&reconciler.pass(site.fence()).await);
+    // As often as makes the next wait three seconds or more.
+    for _ in 0..7 {
+        site.delete(&config_map_path("fought")).await;
+        eventually(SOON, "it is created again", async || {
+            let report = reconciler.pass(site.fence()).await;
+            same(
+                ended(&report, "created"),
+                vec!["ConfigMap default/fought".to_owned()],
+            )
+        })
+        .await;
+    }
+    site.delete(&config_map_path("fought")).await;
+    eventually(SOON, "its creation waits", async || {
+        let report = reconciler.pass(site.fence()).await;
+        same(
+            ended(&report, "fighting"),
+            vec!["ConfigMap default/fought".to_owned()],
+        )
+    })
+    .await;
+    site.patch(&config_map_path("old"), annotate(Value::Null)).await;
+    eventually(SOON, "what the bundle dropped waits for it", async || {
+        let report = reconciler.pass(site.fence()).await;
+        assert_eq!(ended(&report, "pruned"), [""; 0], "{:#?}", report.objects());
+        let kept = format!("{:?}", report.objects());
+        match kept.contains("waits for the objects of the bundle that are not in place") {
+            true => Ok(()),
+            false => Err(kept),
+        }
+    })
+    .await;
+    assert!(site.get(&config_map_path("old")).await.is_some());
+    eventually(SOON, "it is deleted once the other one is there", async || {
+        let report = reconciler.pass(site.fence()).await;
+        same(ended(&report, "pruned"), vec!["ConfigMap default/old".to_owned()])
+    })
+    .await;
+    assert!(site.get(&config_map_path("fought")).await.is_some());
+}
+
+#[tokio::test]
 async fn an_object_that_another_bundle_took_over_is_neither_deleted_nor_taken_back() {
     let both = config_map("wanted", "v") + &config_map("dropped", "v");
     let (site, _proxy, mut reconciler) = upgrading(&both, &config_map("wanted", "w")).await;
@@ -298,25 +353,6 @@ async fn an_annotation_that_another_client_wrote_lets_no_namespace_be_deleted() 
 }
 
 #[tokio::test]
-async fn pruning_much_at_once_waits_until_it_is_allowed() {
-    let many: String = (0..7).map(|n| config_map(&format!("map-{n}"), "v")).collect();
-    let site = Site::start().await;
-    expect_success(&site.pass(bundle(&many)).await);
-    let report = site.pass(bundle(&config_map("map-0", "v"))).await;
-    assert_eq!(site.inventory().len(), 7, "{}", report.summary());
-    assert!(!report.is_success());
-    assert_eq!(report.reason(), "PruneHeld");
-    assert!(
-        report.summary().contains("--allow-prune=6"),
-        "{}",
-        report.summary()
-    );
-    let report = site.pass_allowing(bundle(&config_map("map-0", "v")), 6).await;
-    expect_success(&report);
-    assert_eq!(site.inventory(), ["core/ConfigMap/default/map-0"]);
-}
-
-#[tokio::test]
 async fn a_secret_key_that_the_bundle_drops_from_string_data_is_gone() {
     let secret = |data: &str| {
         format!(
@@ -351,17 +387,6 @@ async fn a_field_of_an_adopted_object_goes_once_the_bundle_drops_it() {
     expect_success(&site.pass(bundle(&adopting("key: v"))).await);
     let found = site.get(&config_map_path("a")).await.unwrap();
     assert_eq!(found["data"], json!({"key": "v"}));
-}
-
-#[tokio::test]
-async fn a_bundle_without_manifests_prunes_what_the_bundle_held() {
-    let site = Site::start().await;
-    expect_success(&site.pass(bundle(&config_map("a", "v"))).await);
-    let report = site.pass(bundle("")).await;
-    assert_eq!(report.reason(), "PruneHeld", "{}", report.summary());
-    expect_success(&site.pass_allowing(bundle(""), 1).await);
-    assert_eq!(site.inventory(), [""; 0]);
-    assert!(site.get(&config_map_path("a")).await.is_none());
 }
 
 #[tokio::test]

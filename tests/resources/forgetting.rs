@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorate::resources::{Bundle, Reconciler, Settings};
+use quorate::resources::{Bundle, Reconciler, Report, Settings};
 use serde_json::json;
 
 use super::faults::{Fault, FaultProxy};
@@ -151,6 +151,108 @@ async fn a_deletion_is_reported_although_its_pass_was_cut_short() {
     acts.sort();
     let each = OLD.map(|name| format!("deleted ConfigMap default/{name} (no longer in the bundle)"));
     assert_eq!(acts, each);
+}
+
+fn acts(report: &Report) -> Vec<String> {
+    report.acts().iter().map(ToString::to_string).collect()
+}
+
+#[tokio::test]
+async fn a_deletion_whose_reply_is_lost_is_reported_by_the_next_pass() {
+    let manifest = |finalizers: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: old, namespace: default, finalizers: [{finalizers}]}}\n"
+        )
+    };
+    for (finalizers, next_leader) in [
+        ("", false),
+        ("", true),
+        ("example.com/hold", false),
+        ("example.com/hold", true),
+    ] {
+        let what = format!("{finalizers:?}, the next leader: {next_leader}");
+        let site = Site::start().await;
+        expect_success(&site.pass(bundle(&manifest(finalizers))).await);
+        let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+        let new = || bundle(&config_map("new", "v"));
+        let mut reconciler = pruning(&site, &proxy, new(), USUAL).await;
+        proxy.fail("DELETE", "configmaps/old", 1, Fault::LoseReply(400));
+        let report = reconciler.pass(site.fence()).await;
+        assert_eq!(ended(&report, "failed"), ["ConfigMap default/old"], "{what}");
+        assert_eq!(acts(&report), [""; 0], "{what}");
+        if next_leader {
+            reconciler = pruning(&site, &proxy, new(), USUAL).await;
+        }
+        let mut all = Vec::new();
+        let gone = finalizers.is_empty();
+        let outcome = if gone { "pruned" } else { "deleting" };
+        eventually(SOON, "the next pass finds it out", async || {
+            let report = reconciler.pass(site.fence()).await;
+            all.extend(acts(&report));
+            same(ended(&report, outcome), vec!["ConfigMap default/old".to_owned()])
+        })
+        .await;
+        let once = ["deleted ConfigMap default/old (no longer in the bundle)"];
+        assert_eq!(all, once, "{what}");
+        if !gone {
+            all.extend(acts(&reconciler.pass(site.fence()).await));
+            site.patch(&config_map_path("old"), json!({"metadata": {"finalizers": null}}))
+                .await;
+        }
+        eventually(SOON, "it leaves the inventory", async || {
+            all.extend(acts(&reconciler.pass(site.fence()).await));
+            same(site.inventory(), vec!["core/ConfigMap/default/new".to_owned()])
+        })
+        .await;
+        assert_eq!(all, once, "{what}");
+    }
+}
+
+/// The request is repeated at once, and finds an object that has changed: it is being deleted.
+#[tokio::test]
+async fn a_deletion_that_is_repeated_and_meets_its_own_change_is_reported() {
+    let site = Site::start().await;
+    let held = config_map("old", "v").replace(
+        "namespace: default",
+        "namespace: default, finalizers: [example.com/hold]",
+    );
+    expect_success(&site.pass(bundle(&held)).await);
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    let mut reconciler = pruning(&site, &proxy, bundle(&config_map("new", "v")), USUAL).await;
+    proxy.fail("DELETE", "configmaps/old", 1, Fault::LoseReply(504));
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(ended(&report, "deleting"), ["ConfigMap default/old"]);
+    assert_eq!(
+        acts(&report),
+        ["deleted ConfigMap default/old (no longer in the bundle)"]
+    );
+    assert_eq!(acts(&reconciler.pass(site.fence()).await), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_recreation_whose_reply_is_lost_is_reported_by_the_next_pass() {
+    let frozen = |value: &str| config_map("frozen", value).replace("\ndata:", "\nimmutable: true\ndata:");
+    for next_leader in [false, true] {
+        let site = Site::start().await;
+        expect_success(&site.pass(bundle(&frozen("a"))).await);
+        let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+        let mut reconciler = pruning(&site, &proxy, bundle(&frozen("b")), USUAL).await;
+        proxy.fail("DELETE", "configmaps/frozen", 1, Fault::LoseReply(400));
+        let report = reconciler.pass(site.fence()).await;
+        assert_eq!(ended(&report, "failed"), ["ConfigMap default/frozen"]);
+        assert_eq!(acts(&report), [""; 0]);
+        if next_leader {
+            reconciler = pruning(&site, &proxy, bundle(&frozen("b")), USUAL).await;
+        }
+        let mut all = Vec::new();
+        eventually(SOON, "it is there again", async || {
+            let report = reconciler.pass(site.fence()).await;
+            all.extend(acts(&report));
+            same(report.is_success(), true)
+        })
+        .await;
+        assert_eq!(all, ["recreated ConfigMap default/frozen (immutable fields)"]);
+    }
 }
 
 #[tokio::test]

@@ -1,8 +1,10 @@
 //! Kubernetes resources, against a real kube-apiserver.
 
 mod alone;
+mod at_once;
 mod commands;
 mod cost;
+mod credentials;
 mod deletions;
 mod faults;
 mod forgetting;

@@ -74,6 +74,21 @@ async fn a_longer_wait_is_kept_without_delaying_the_pass() {
 }
 
 #[tokio::test]
+async fn a_wait_without_sense_delays_only_its_object() {
+    // More seconds than any calendar has, and more than any clock counts.
+    for seconds in [1_800_000_000_000, u64::MAX] {
+        let (site, proxy, mut reconciler) = proxied(&(config_map("a", "v") + &config_map("b", "v"))).await;
+        proxy.fail("PATCH", "configmaps/a", 1, Fault::Status(429, Some(seconds)));
+        let report = reconciler.pass(site.fence()).await;
+        assert_eq!(ended(&report, "created"), ["ConfigMap default/b"], "{seconds}");
+        assert_eq!(ended(&report, "failed"), ["ConfigMap default/a"], "{seconds}");
+        let state = site.entry("core/ConfigMap/default/a").await.state.unwrap();
+        let wait = state.retry_at.unwrap().seconds - state.since.unwrap().seconds;
+        assert!((3_500..=3_700).contains(&wait), "{wait} s");
+    }
+}
+
+#[tokio::test]
 async fn a_request_that_fails_once_is_repeated() {
     let (site, proxy, mut reconciler) = proxied(&config_map("a", "v")).await;
     expect_success(&site.pass(bundle(&config_map("a", "before"))).await);
@@ -333,6 +348,9 @@ async fn a_pass_after_an_outage_asks_the_server_itself() {
     let late: String = (0..6).map(|n| config_map(&format!("late-{n}"), "v")).collect();
     let manifests = config_map("a", "v") + &config_map("b", "v") + &late;
     let mut reconciler = site.reconciler_as(proxy.kubeconfig(), bundle(&manifests)).await;
+    // The server itself rejects the credentials each time that an object's request was rejected.
+    proxy.fail("GET", "/api/v1$", 1, Fault::Nothing);
+    proxy.fail("GET", "/api/v1$", 2, Fault::Status(401, None));
     proxy.fail("PATCH", "configmaps/b", 1, Fault::Status(401, None));
     proxy.fail("PATCH", "configmaps/late-", 6, Fault::Held(Some(401)));
     network.set(Network::Delays(Duration::from_millis(1500)));

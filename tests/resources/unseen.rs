@@ -66,6 +66,57 @@ async fn an_object_whose_kind_is_not_served_stays_in_the_inventory() {
     assert!(!site.inventory().contains(&entry.to_owned()));
 }
 
+/// INV-12: the finalizer of the object may need the operator.
+#[tokio::test]
+async fn a_kind_that_is_not_served_for_a_moment_does_not_cost_its_operator() {
+    let ball = "---\napiVersion: toys.example.com/v1\nkind: Ball\nmetadata: {name: red}\n";
+    let definition = BALLS.trim_start();
+    let other = config_map("other", "v");
+    // The definition stays in the bundle, or is kept because its kind is protected.
+    for (is_wanted, after) in [
+        (true, other.clone() + "---\n" + definition),
+        (false, other.clone()),
+    ] {
+        let before = other.clone() + "---\n" + definition + ball + &config_map("operator", "v");
+        let (site, proxy, mut reconciler) = upgrading(&before, &after).await;
+        // Once for the version, and once for the versions of the group.
+        proxy.fail("GET", "/apis/toys.example.com", 2, Fault::Status(404, None));
+        let report = reconciler.pass(site.fence()).await;
+        let kept = ended(&report, "kept");
+        for waits in ["Ball.toys.example.com red", "ConfigMap default/operator"] {
+            let is_kept = kept.iter().any(|kept| kept == waits);
+            assert!(is_kept, "{waits}, {is_wanted}: {:#?}", report.objects());
+        }
+        assert!(site.get(&config_map_path("operator")).await.is_some());
+        eventually(SOON, "both are deleted, the object first", async || {
+            let report = reconciler.pass(site.fence()).await;
+            let entries = site.inventory();
+            let is_left = entries.iter().any(|entry| entry.ends_with("/operator"));
+            if is_left {
+                Err(format!("{:#?}", report.objects()))
+            } else {
+                Ok(())
+            }
+        })
+        .await;
+        assert!(site.get("/apis/toys.example.com/v1/balls/red").await.is_none());
+    }
+}
+
+#[tokio::test]
+async fn an_object_whose_definition_is_gone_holds_nothing_up() {
+    let ball = "---\napiVersion: toys.example.com/v1\nkind: Ball\nmetadata: {name: red}\n";
+    let before = BALLS.to_owned() + ball + &config_map("operator", "v");
+    let (site, _proxy, mut reconciler) = upgrading(&before, &config_map("other", "v")).await;
+    site.delete("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/balls.toys.example.com")
+        .await;
+    eventually(SOON, "the operator is deleted", async || {
+        reconciler.pass(site.fence()).await;
+        same(site.get(&config_map_path("operator")).await.is_none(), true)
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_kind_that_is_not_served_stays_so_while_its_group_is_read_again() {
     let ball = "---\napiVersion: toys.example.com/v1\nkind: Ball\nmetadata: {name: red}\n";
