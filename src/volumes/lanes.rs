@@ -1,7 +1,7 @@
 //! Lanes: the operations on the volumes of one plugin, by their urgency. What hangs or is slow in one lane delays no other, and
 //! each lane makes as many calls at a time as the plugin takes.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
@@ -69,13 +69,26 @@ impl Lane {
     }
 }
 
+/// Where a volume waits for room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    lane: Lane,
+    /// The node id that it waits for; `None` where it waits for its lane.
+    node: Option<String>,
+    /// Which of the places that were given it is. The first is served first.
+    turn: u64,
+}
+
+/// Volumes whose next operations wait, by their turns.
+type Queue = BTreeMap<u64, Name>;
+
 /// One lane of a plugin.
 #[derive(Debug)]
 struct OneLane {
     /// One permit a call.
     permits: Arc<Semaphore>,
-    /// Volumes whose next operation waits for room, the longest waiting first.
-    queue: VecDeque<Name>,
+    /// Volumes that wait for room in it.
+    queue: Queue,
     /// Operations in flight.
     running: usize,
 }
@@ -84,15 +97,23 @@ struct OneLane {
 #[derive(Debug, Default)]
 struct OneNode {
     /// Volumes that wait to be detached. They go before those that wait to be attached.
-    detaching: VecDeque<Name>,
-    attaching: VecDeque<Name>,
+    detaching: Queue,
+    attaching: Queue,
     running: usize,
 }
 
 impl OneNode {
     fn pop(&mut self) -> Option<Name> {
-        let first = self.detaching.pop_front();
-        first.or_else(|| self.attaching.pop_front())
+        let first = self.detaching.pop_first();
+        let first = first.or_else(|| self.attaching.pop_first());
+        first.map(|(_, name)| name)
+    }
+
+    fn queue(&mut self, lane: Lane) -> &mut Queue {
+        match lane {
+            Lane::Detach => &mut self.detaching,
+            Lane::Record | Lane::Attach | Lane::Delete | Lane::Create => &mut self.attaching,
+        }
     }
 
     fn queued(&self) -> usize {
@@ -110,6 +131,8 @@ pub struct Lanes {
     lanes: [OneLane; Lane::ALL.len()],
     /// The nodes with operations, by node id.
     nodes: HashMap<String, OneNode>,
+    /// Places that were given so far.
+    turns: u64,
 }
 
 impl Default for Lanes {
@@ -120,10 +143,11 @@ impl Default for Lanes {
             per_node: None,
             lanes: Lane::ALL.map(|_| OneLane {
                 permits: Arc::new(Semaphore::new(1)),
-                queue: VecDeque::new(),
+                queue: Queue::new(),
                 running: 0,
             }),
             nodes: HashMap::new(),
+            turns: 0,
         }
     }
 }
@@ -145,28 +169,58 @@ impl Lanes {
         self.lanes[lane as usize].permits.clone()
     }
 
-    /// Begins an operation on a volume, or has the volume wait for room. True if it may begin.
-    pub fn begin_or_queue(&mut self, name: &Name, lane: Lane, node: Option<&str>) -> bool {
+    /// Begins an operation on a volume, or has the volume wait for room: then its place is returned. A volume that has left a place
+    /// and waits for the same as before takes that place again.
+    pub fn begin_or_queue(
+        &mut self,
+        name: &Name,
+        lane: Lane,
+        node: Option<&str>,
+        left: Option<Place>,
+    ) -> Result<(), Place> {
         if !self.has_room(lane) {
-            self.lanes[lane as usize].queue.push_back(name.clone());
-            return false;
+            let place = self.place(lane, None, left);
+            let queue = &mut self.lanes[lane as usize].queue;
+            queue.insert(place.turn, name.clone());
+            return Err(place);
         }
         if let Some(node) = node {
             let per_node = self.per_node.unwrap_or(usize::MAX);
             let of_node = self.nodes.entry(node.to_owned()).or_default();
             if of_node.running >= per_node {
-                let queue = if lane == Lane::Detach {
-                    &mut of_node.detaching
-                } else {
-                    &mut of_node.attaching
-                };
-                queue.push_back(name.clone());
-                return false;
+                let place = self.place(lane, Some(node), left);
+                let of_node = self.nodes.entry(node.to_owned()).or_default();
+                of_node.queue(lane).insert(place.turn, name.clone());
+                return Err(place);
             }
             of_node.running += 1;
         }
         self.lanes[lane as usize].running += 1;
-        true
+        Ok(())
+    }
+
+    /// The place that was left, if it is the same, or else a new one.
+    fn place(&mut self, lane: Lane, node: Option<&str>, left: Option<Place>) -> Place {
+        let is_same = |left: &Place| left.lane == lane && left.node.as_deref() == node;
+        left.filter(is_same).unwrap_or_else(|| {
+            self.turns += 1;
+            Place {
+                lane,
+                node: node.map(str::to_owned),
+                turn: self.turns,
+            }
+        })
+    }
+
+    /// The volume at this place no longer waits there, if it still does.
+    pub fn leave(&mut self, place: &Place) {
+        let queue = match &place.node {
+            None => Some(&mut self.lanes[place.lane as usize].queue),
+            Some(node) => self.nodes.get_mut(node).map(|of_node| of_node.queue(place.lane)),
+        };
+        if let Some(queue) = queue {
+            queue.remove(&place.turn);
+        }
     }
 
     /// An operation has ended.
@@ -194,9 +248,10 @@ impl Lanes {
         }
         let urgent = Lane::ALL.into_iter().filter(|lane| self.has_room(*lane));
         let urgent: Vec<Lane> = urgent.collect();
-        urgent
+        let first = urgent
             .into_iter()
-            .find_map(|lane| self.lanes[lane as usize].queue.pop_front())
+            .find_map(|lane| self.lanes[lane as usize].queue.pop_first());
+        first.map(|(_, name)| name)
     }
 
     fn has_room(&self, lane: Lane) -> bool {
@@ -234,6 +289,16 @@ mod tests {
         lanes
     }
 
+    fn begins(lanes: &mut Lanes, volume: &str, lane: Lane, node: Option<&str>) -> bool {
+        lanes.begin_or_queue(&name(volume), lane, node, None).is_ok()
+    }
+
+    /// The place of a volume that waits for the node n1.
+    fn wait(lanes: &mut Lanes, volume: &str, lane: Lane, left: Option<Place>) -> Place {
+        let begun = lanes.begin_or_queue(&name(volume), lane, Some("n1"), left);
+        begun.unwrap_err()
+    }
+
     /// As many calls at a time as the record says, also while the record is written again.
     #[test]
     fn calls_in_flight_go_on_counting_until_the_limit_itself_changes() {
@@ -250,12 +315,12 @@ mod tests {
     fn a_full_lane_delays_no_other_and_the_most_urgent_is_served_first() {
         let mut lanes = lanes(3, None);
         let most = 3 + BESIDE_CALLS;
-        let begun = (0..most + 50)
-            .filter(|number| lanes.begin_or_queue(&name(&format!("v{number}")), Lane::Create, None));
+        let begun =
+            (0..most + 50).filter(|number| begins(&mut lanes, &format!("v{number}"), Lane::Create, None));
         assert_eq!(begun.count(), most);
         assert_eq!((lanes.queued(), lanes.next(None)), (50, None));
-        assert!(lanes.begin_or_queue(&name("d"), Lane::Detach, Some("n")));
-        lanes.lanes[Lane::Detach as usize].queue.push_back(name("urgent"));
+        assert!(begins(&mut lanes, "d", Lane::Detach, Some("n")));
+        lanes.lanes[Lane::Detach as usize].queue.insert(0, name("urgent"));
         lanes.end(Lane::Create, None);
         assert_eq!(lanes.next(None), Some(name("urgent")));
         assert_eq!(lanes.next(None), Some(name(&format!("v{most}"))));
@@ -265,9 +330,9 @@ mod tests {
     #[test]
     fn a_node_that_is_busy_delays_no_other_node() {
         let mut lanes = lanes(9, Some(1));
-        assert!(lanes.begin_or_queue(&name("a"), Lane::Attach, Some("n1")));
-        assert!(!lanes.begin_or_queue(&name("b"), Lane::Detach, Some("n1")));
-        assert!(lanes.begin_or_queue(&name("c"), Lane::Attach, Some("n2")));
+        assert!(begins(&mut lanes, "a", Lane::Attach, Some("n1")));
+        assert!(!begins(&mut lanes, "b", Lane::Detach, Some("n1")));
+        assert!(begins(&mut lanes, "c", Lane::Attach, Some("n2")));
         assert_eq!((lanes.queued(), lanes.next(Some("n1"))), (1, None));
         lanes.end(Lane::Attach, Some("n1"));
         assert_eq!(lanes.next(Some("n1")), Some(name("b")));
@@ -278,11 +343,34 @@ mod tests {
     #[test]
     fn a_node_is_detached_from_before_it_gets_what_it_waits_for() {
         let mut lanes = lanes(9, Some(1));
-        assert!(lanes.begin_or_queue(&name("a"), Lane::Attach, Some("n1")));
-        assert!(!lanes.begin_or_queue(&name("b"), Lane::Attach, Some("n1")));
-        assert!(!lanes.begin_or_queue(&name("c"), Lane::Detach, Some("n1")));
+        assert!(begins(&mut lanes, "a", Lane::Attach, Some("n1")));
+        assert!(!begins(&mut lanes, "b", Lane::Attach, Some("n1")));
+        assert!(!begins(&mut lanes, "c", Lane::Detach, Some("n1")));
         lanes.end(Lane::Attach, Some("n1"));
         assert_eq!(lanes.next(Some("n1")), Some(name("c")));
         assert_eq!(lanes.next(Some("n1")), Some(name("b")));
+    }
+
+    /// It may be woken often while it waits.
+    #[test]
+    fn a_volume_that_leaves_its_place_keeps_its_turn_if_it_waits_for_the_same_again() {
+        let mut lanes = lanes(9, Some(1));
+        assert!(begins(&mut lanes, "a", Lane::Attach, Some("n1")));
+        let (of_b, of_c) = (
+            wait(&mut lanes, "b", Lane::Attach, None),
+            wait(&mut lanes, "c", Lane::Attach, None),
+        );
+        lanes.leave(&of_b);
+        assert_eq!(lanes.queued(), 1);
+        assert_eq!(wait(&mut lanes, "b", Lane::Attach, Some(of_b.clone())), of_b);
+        let later = wait(&mut lanes, "d", Lane::Detach, Some(of_c.clone()));
+        assert!(later.turn > of_c.turn, "it is another place");
+        lanes.leave(&of_b);
+        lanes.end(Lane::Attach, Some("n1"));
+        for next in [Some(name("d")), Some(name("c")), None] {
+            assert_eq!(lanes.next(Some("n1")), next);
+        }
+        lanes.leave(&of_c);
+        assert_eq!(lanes.queued(), 0);
     }
 }

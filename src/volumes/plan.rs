@@ -166,8 +166,9 @@ pub fn plan(observed: &Observed<'_>) -> Decision {
             plan_deletion(observed, &status, &mut decision);
         } else {
             publications::plan_beginnings(observed, &mut decision);
-            plan_expansion(observed, &status, &mut decision);
+            // First: it makes no call, and the plugin may refuse the next expansion for ever.
             plan_node_expansion(observed, &status, &mut decision);
+            plan_expansion(observed, &status, &mut decision);
         }
     }
     wait_for_twin(observed, &status, &mut decision);

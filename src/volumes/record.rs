@@ -397,13 +397,20 @@ pub fn detached(publication: &Publication, again: bool) -> Publication {
     publication
 }
 
-/// The publication once its node has to confirm again that it no longer uses the volume. `None` where no call takes the volume away.
+/// The publication once only its node's word ends it, whatever was known before: a node that had confirmed that it no longer uses the
+/// volume confirms again, and one that may have got the volume is taken to have it, although the call is repeated. `None` where no
+/// call has given it the volume, or its word is needed as it is.
 pub fn asked_again(publication: &Publication) -> Option<Publication> {
-    let is_confirmed = state(publication) == State::PendingUnpublish;
-    (is_confirmed && !stored_node_id(publication).is_empty()).then(|| {
+    let (state, unrecorded) = match state(publication) {
+        State::PendingUnpublish => (State::PendingNodeUnpublish, false),
+        State::PendingPublish => (State::Published, true),
+        State::Published | State::PendingNodeUnpublish | State::Unspecified => return None,
+    };
+    (!stored_node_id(publication).is_empty()).then(|| {
         let mut publication = publication.clone();
         let status = publication.status.get_or_insert_default();
-        status.set_state(State::PendingNodeUnpublish);
+        status.set_state(state);
+        status.unrecorded |= unrecorded;
         publication
     })
 }

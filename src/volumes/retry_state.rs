@@ -6,7 +6,7 @@
 //! ```text
 //!             wake                begin               end_operation
 //!   settled ────────▶ in a pass ─────────▶ running ─────────────────▶ in a pass
-//!                     │   ▲  ▲ │   queue                served
+//!                     │   ▲  ▲ │   queue            served, or woken
 //!                     │   │  │ └──────────▶ queued ─────────────────▶ in a pass
 //!          end_pass   │   │  │
 //!        ┌────────────┘   │  │ wake: someone else changed something. The failures are forgotten,
@@ -17,6 +17,8 @@
 //! ```
 //!
 //! - A volume that is woken while an operation runs stays running. The end of the operation then counts as the change.
+//! - A volume that is woken while it is queued is planned again: it may want something by now that waits for nothing. It keeps its
+//!   turn if it waits for the same as before.
 //! - Its own writes wake no volume, so that a message which a failure leaves in a record does not make its retry hot.
 //! - When its plugin is connected again and offers what it offered before ([`Unsettled::reconnected`]), a rest goes on: a
 //!   plugin whose connection ends with every call would otherwise be called at once for ever (INV-9). But a held volume
@@ -30,6 +32,7 @@ use std::time::Duration;
 
 use super::drift::Drift;
 use super::index::Awaited;
+use super::lanes::Place;
 use super::operation::{Compensation, Failure, RecordSnapshot, SLOW, WaitsFor};
 use super::plan::Target;
 use super::record::Blocked;
@@ -48,13 +51,22 @@ const MOST_STALE: u32 = 8;
 /// as those, since what is asked for next may be urgent.
 const NO_ANSWER: Policy = Policy::never_shorter(Duration::from_millis(200), Duration::from_secs(10));
 
+/// Where a volume waits for its turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Queued {
+    /// The plugin.
+    pub driver: Name,
+    /// The place in the plugin's lanes.
+    pub place: Place,
+}
+
 /// What is in flight about one volume.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Activity {
     #[default]
     Idle,
     /// It waits in its plugin's queue.
-    Queued,
+    Queued(Queued),
     /// It has an operation. Never two (INV-6).
     Running {
         /// Revisions of its records that were written meanwhile, by the operation or by someone else.
@@ -68,6 +80,8 @@ enum Activity {
 #[derive(Debug, Default)]
 pub struct RetryState {
     activity: Activity,
+    /// Where it waited until it was planned.
+    left: Option<Queued>,
     /// What failed in the pass before, is retried, and has not succeeded since.
     failing: BTreeSet<Target>,
     /// What failed in this pass.
@@ -78,7 +92,7 @@ pub struct RetryState {
     stale: u32,
     /// Whether something is wanted that the plugin does not offer; its next session may.
     pub waits_for_offer: bool,
-    /// Whether the conditions were written in this pass.
+    /// Whether the conditions were written in this pass, or since the plugin was connected again in it.
     pub conditions_written: bool,
     /// Results that no record holds.
     pub compensations: Vec<Compensation>,
@@ -92,14 +106,32 @@ impl RetryState {
         self.activity != Activity::Idle
     }
 
-    /// Its operation waits for its turn.
-    pub fn queue(&mut self) {
-        self.activity = Activity::Queued;
+    /// Whether an operation runs.
+    pub fn is_running(&self) -> bool {
+        matches!(self.activity, Activity::Running { .. })
     }
 
-    /// Its turn has come.
-    pub fn unqueue(&mut self) {
-        self.activity = Activity::Idle;
+    /// Its operation waits for its turn.
+    pub fn queue(&mut self, at: Queued) {
+        self.activity = Activity::Queued(at);
+    }
+
+    /// It is planned, whatever it waits for. Returns where it waits, if it does. An operation that runs goes on (INV-6).
+    pub fn unqueue(&mut self) -> Option<Queued> {
+        self.left = match std::mem::take(&mut self.activity) {
+            Activity::Queued(at) => Some(at),
+            other => {
+                self.activity = other;
+                None
+            }
+        };
+        self.left.clone()
+    }
+
+    /// Where it waited at this plugin until it was planned.
+    pub fn take_left(&mut self, driver: &Name) -> Option<Place> {
+        let left = self.left.take().filter(|left| left.driver == *driver);
+        left.map(|left| left.place)
     }
 
     /// Its operation begins.
@@ -343,6 +375,8 @@ impl Unsettled {
     /// again, slowly.
     pub fn reconnected(&mut self, name: &Name) {
         if let Some(state) = self.states.get_mut(name) {
+            // Its pass goes on, and what waited for the session may fail in it.
+            state.conditions_written = false;
             state.tried.append(&mut state.finals);
             for failure in state.tried.values_mut() {
                 failure.retry.get_or_insert(SLOW);

@@ -53,6 +53,45 @@ async fn a_detachment_does_not_wait_for_attachments_that_hang() {
     leader.resign().await;
 }
 
+#[tokio::test]
+async fn what_a_volume_waits_for_does_not_hold_up_what_is_wanted_of_it_since() {
+    let world = World::start().await;
+    let limits = "{\"timeout\": \"1h\", \"perNode\": 1}";
+    world.apply(&world.plugin_document(limits)).await;
+    let leader = world.leader().await;
+    for name in ["a", "b"] {
+        world.apply(&volume(name, "")).await;
+        world.expect_created(name).await;
+    }
+    let publish = "ControllerPublishVolume";
+    world.plugin.fault(publish, 1, Happening::Waits).await;
+    world.done(&["publish", "a", "n1"]).await;
+    world.expect_calls(publish, 1).await;
+    let waiting = format!("quorate_csi_plugin_waiting_volumes{{driver_name=\"{DRIVER}\"}}");
+    let expect_waiting = async |volumes: f64| {
+        eventually(SOON, &format!("{volumes} volumes wait"), async || {
+            same(sample(&leader.metrics(), &waiting), Some(volumes))
+        })
+        .await;
+    };
+    world.done(&["publish", "b", "n1"]).await;
+    expect_waiting(1.0).await;
+    // It takes no call.
+    world.unpublish("b", "n1").await;
+    expect_waiting(0.0).await;
+    // Nor does it wait for that node where it is wanted elsewhere.
+    world.publish("b", "n2").await;
+    world.unpublish("b", "n2").await;
+    world.done(&["publish", "b", "n1"]).await;
+    expect_waiting(1.0).await;
+    world.plugin.release().await;
+    for name in ["a", "b"] {
+        world.expect_state(name, "n1", "published").await;
+    }
+    world.check_calls();
+    leader.resign().await;
+}
+
 /// However long its calls may take.
 #[tokio::test]
 async fn a_plugin_that_is_wedged_in_its_handshake_is_noticed_at_once() {

@@ -78,6 +78,31 @@ async fn a_publication_requested_during_the_call_that_ends_it_starts_over() {
     leader.resign().await;
 }
 
+/// When the call began, nothing new went to the node.
+#[tokio::test]
+async fn a_publication_requested_during_the_call_that_ends_it_starts_over_though_its_node_was_drained_before()
+{
+    let world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.publish("data", "n1").await;
+    world
+        .plugin
+        .fault("ControllerUnpublishVolume", 1, Happening::Waits)
+        .await;
+    world.done(&["drain", "n1"]).await;
+    world.done(&["unpublish", "data", "n1", "--confirm"]).await;
+    world.expect_calls("ControllerUnpublishVolume", 1).await;
+    let active = "{desiredRole: worker, availability: active}";
+    world.apply(&document("Node", "n1", active)).await;
+    world.done(&["publish", "data", "n1"]).await;
+    world.plugin.release().await;
+    world.expect_calls("ControllerPublishVolume", 2).await;
+    world.expect_state("data", "n1", "published").await;
+    world.check_calls();
+    leader.resign().await;
+}
+
 #[tokio::test]
 async fn a_call_in_flight_is_cancelled_when_its_leader_stops_and_the_next_one_repeats_it() {
     let world = World::start().await;

@@ -116,6 +116,27 @@ async fn a_node_of_the_same_name_is_another_node() {
     leader.resign().await;
 }
 
+/// What the former node has is no answer to a request for the present one.
+#[tokio::test]
+async fn a_volume_requested_for_a_node_of_the_same_name_goes_to_it_once_the_former_one_has_lost_it() {
+    let world = World::start().await;
+    let leader = world.leader().await;
+    let id = published_on_two(&world).await;
+    leader.resign().await;
+    world.done(&["delete", "node", "n2", "--yes", "--force"]).await;
+    world.add_node("n2").await;
+    world.report_csi("n2", "csi-new").await;
+    for _ in 0..2 {
+        let said = world.done(&["publish", "data", "n2"]).await;
+        assert!(said.contains("a former node n2"), "{said}");
+    }
+    let (_, leader) = tokio::join!(world.publish("data", "n2"), world.leader());
+    assert_eq!(world.attached(&id), ["csi-n1", "csi-new"]);
+    let there = world.publication("data", "n2").await.unwrap().spec.unwrap();
+    assert_eq!(there.node_uid, world.node("n2").await.metadata.unwrap().uid);
+    leader.resign().await;
+}
+
 #[tokio::test]
 async fn a_node_whose_plugin_comes_later_is_waited_for() {
     let world = World::start().await;

@@ -42,6 +42,20 @@ async fn crash_looping(socket: &std::path::Path) {
     }
 }
 
+#[tokio::test]
+async fn a_volume_that_needs_its_plugin_no_longer_does_not_wait_for_it() {
+    let mut world = World::start().await;
+    world.plugin.stop().await.unwrap();
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    world.expect_plugin("PluginUnreachable").await;
+    world.delete("data").await;
+    world.expect_plugin("Idle").await;
+    let waiting = format!("quorate_csi_plugin_waiting_volumes{{driver_name=\"{DRIVER}\"}}");
+    assert_eq!(leader.metric(&waiting), 0.0);
+    leader.resign().await;
+}
+
 /// INV-9: less than ten writes a second, however many volumes wait.
 #[tokio::test]
 async fn a_plugin_that_crashes_again_and_again_costs_few_writes_though_many_volumes_wait() {

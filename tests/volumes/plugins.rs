@@ -258,6 +258,31 @@ async fn a_volume_stays_on_a_node_that_no_publication_has_until_an_operator_says
     leader.resign().await;
 }
 
+/// The request is gone with the record, and what it was about may be left at the backend.
+#[tokio::test]
+async fn a_wait_until_a_node_id_has_lost_a_volume_fails_where_the_volume_is_forgotten() {
+    let mut world = World::start().await;
+    let leader = world.leader().await;
+    world.apply(&volume("data", "")).await;
+    let uid = world.expect_created("data").await.metadata.unwrap().uid;
+    world.plugin.stop().await.unwrap();
+    let wait = ["unpublish", "data", "--node-id=csi-n9", "--wait", "--timeout=60s"];
+    let forget = async {
+        eventually(SOON, "it is requested", async || {
+            let status = world.volume("data").await.unwrap().status.unwrap();
+            same(status.detach_node_ids, vec!["csi-n9".to_owned()])
+        })
+        .await;
+        world
+            .done(&["delete", "volume", "data", "--yes", "--force"])
+            .await
+    };
+    let (waited, _) = tokio::join!(world.run(&wait), forget);
+    let said = waited.expect_code(3);
+    assert!(said.contains(&format!("tombstone/{uid}")), "{said}");
+    leader.resign().await;
+}
+
 /// INV-12
 #[tokio::test]
 async fn nothing_is_published_again_while_many_volumes_differ_from_the_list() {

@@ -121,3 +121,41 @@ async fn what_was_being_unpublished_in_a_snapshot_is_not_detached_after_its_rest
     let log = next.log();
     assert!(!log.contains(restored), "{log}");
 }
+
+/// INV-6, INV-12: the call of the snapshot has succeeded since, and the node uses the volume.
+#[tokio::test]
+async fn what_was_being_published_in_a_snapshot_leaves_its_node_only_once_the_node_confirms_it() {
+    let mut world = World::start().await;
+    let launch = Launch::on(&world.etcd);
+    let mut before = launch.start("before");
+    world.apply(&volume("data", "")).await;
+    world.expect_created("data").await;
+    let (publish, unpublish) = ("ControllerPublishVolume", "ControllerUnpublishVolume");
+    let fails = || Happening::Fails(answer("Unavailable", "not now"));
+    world.plugin.fault(publish, None, fails()).await;
+    world.done(&["publish", "data", "n1"]).await;
+    world.expect_blocked("data", Some("n1"), "Unavailable").await;
+    let snapshot = world.etcd.snapshot();
+    world.plugin.clear_faults().await;
+    world.publish("data", "n1").await;
+    let id = world.backend_id("data").await;
+
+    world.plugin.fault(publish, None, fails()).await;
+    before.stop().await.unwrap();
+    world.restore(&snapshot).await;
+    let mut after = launch.start("after");
+    eventually(SOON, "the leader notices the restore", async || {
+        match after.log().contains("etcd was restored from a snapshot") {
+            true => Ok(()),
+            false => Err("not yet"),
+        }
+    })
+    .await;
+    world.done(&["unpublish", "data", "n1"]).await;
+    world.expect_state("data", "n1", "pendingNodeUnpublish").await;
+    assert_eq!(world.attached(&id), ["csi-n1"]);
+    assert_eq!(world.plugin.calls_of(unpublish), []);
+    world.unpublish("data", "n1").await;
+    assert_eq!(world.attached(&id), [""; 0]);
+    after.stop().await.unwrap();
+}

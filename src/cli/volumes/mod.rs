@@ -71,6 +71,7 @@ fn waits(id: &str, publication: Option<&Publication>, volume: Option<&Volume>) -
         return vec![format!("publication/{id} cannot be read")];
     };
     let status = publication.status.as_ref();
+    let is_again = publication.spec.as_ref().is_some_and(|spec| spec.again);
     let why = match (
         blocked(status.map_or(&[], |status| &status.conditions)),
         state(publication),
@@ -79,6 +80,7 @@ fn waits(id: &str, publication: Option<&Publication>, volume: Option<&Volume>) -
         (None, State::PendingNodeUnpublish) => {
             ": its node has not confirmed that it no longer uses the volume".to_owned()
         }
+        (None, State::Published) if is_again => " to a former node of that name".to_owned(),
         (None, _) => String::new(),
     };
     let mut lines = vec![format!(

@@ -22,7 +22,7 @@ use crate::proto::node_spec::Availability as NodeAvailability;
 use crate::proto::publication_status::State;
 use crate::proto::volume_spec::Availability;
 use crate::proto::{Metadata, Node, Publication, PublicationSpec, PublicationStatus, Volume};
-use crate::store::object::publication::{may_write, reads_only_next, state, state_word};
+use crate::store::object::publication::{may_write, node_uid, reads_only_next, state, state_word};
 use crate::store::object::{Malformed, Object, decode, volume};
 use crate::store::{Name, Store};
 
@@ -33,8 +33,8 @@ The leader publishes each volume through its plugin, once the volume is created 
 plugin. The command refuses a volume that is paused, drained or marked for deletion, a node that is paused, drained or out of service, and a \
 publication beyond the volume's access mode: one node at a time, one writer at a time. A node whose topology cannot reach the \
 volume is refused as well. Of a volume that is shared readOnly, every node only reads. A volume that is being unpublished \
-from that node is published again after that. Of several volumes each is requested by itself: the others are requested even if one \
-is refused.
+from that node is published again after that, and so is one that a former node of that name has. Of several volumes each is \
+requested by itself: the others are requested even if one is refused.
 
 Examples:
   quorate publish data n1
@@ -123,7 +123,11 @@ async fn wait_until_published(
             return Err(Failure::not_found(gone));
         };
         let publication = decode::<Publication>(&id, &kv.value);
-        Ok(publication.is_ok_and(|publication| state(&publication) == State::Published))
+        // Where a publication is asked for again, a former node of that name has the volume.
+        let is_again = |publication: &Publication| publication.spec.as_ref().is_some_and(|spec| spec.again);
+        let is_there =
+            |publication: Publication| state(&publication) == State::Published && !is_again(&publication);
+        Ok(publication.is_ok_and(is_there))
     };
     wait_for(store, volume, node, limit, is_published).await?;
     print(&format!("publication/{id} is published\n")).map(drop)
@@ -181,7 +185,11 @@ async fn decide(store: &Store, args: &Wanted<'_>) -> Result<Decision<String>, Fa
             let txn = txn.when_absent(&key).put(&key, wanted.encode_to_vec());
             Ok(Decision::Write(txn, "requested".to_owned()))
         }
-        Some(Ok(publication)) => again(reads_only(args, &volume.object), publication, txn, &key),
+        Some(Ok(publication)) => {
+            let read_only = reads_only(args, &volume.object);
+            let former = is_of_former(&publication, &node.object).then_some(args.node);
+            again(read_only, former, publication, txn, &key)
+        }
         Some(Err(why)) => {
             let id = format!("{}/{}", args.volume, args.node);
             Err(malformed::<Publication>(&id, &why))
@@ -308,9 +316,17 @@ fn new_publication(args: &Wanted<'_>, volume: &Volume, node: &Node) -> Publicati
     }
 }
 
-/// The decision about a publication that exists.
+/// Whether the publication was made for a former node of that name, which may be another machine.
+fn is_of_former(publication: &Publication, node: &Node) -> bool {
+    let uid = node_uid(publication);
+    !uid.is_empty() && uid != node.uid()
+}
+
+/// The decision about a publication that exists; `former` is the name of its node, where that is a former one. What a former node has
+/// ends, and is no answer to a request for the present one.
 fn again(
     read_only: bool,
+    former: Option<&Name>,
     mut publication: Publication,
     txn: Txn,
     key: &[u8],
@@ -318,8 +334,11 @@ fn again(
     let spec = publication.spec.get_or_insert_default();
     let is_same = spec.read_only == read_only;
     let is_requested = spec.again && reads_only_next(spec) == read_only;
-    match state(&publication) {
-        State::Published | State::PendingPublish if !is_same => {
+    let said = match (former, state(&publication)) {
+        (Some(node), _) => format!(
+            "is that of a former node {node}: it will be published to the present one after it is unpublished from that one"
+        ),
+        (None, State::Published | State::PendingPublish) if !is_same => {
             let how = |read_only: bool| {
                 if read_only {
                     "for reading only"
@@ -327,30 +346,27 @@ fn again(
                     "for reading and writing"
                 }
             };
-            Err(Failure::new(
+            return Err(Failure::new(
                 Exit::Refused,
                 format!(
                     "refused by rule ReadOnly: the volume is published there {}, not {}; unpublish it first",
                     how(!read_only),
                     how(read_only)
                 ),
-            ))
+            ));
         }
-        State::Published => Ok(Decision::Nothing("is already published".to_owned())),
-        State::PendingPublish => Ok(Decision::Nothing("is already requested".to_owned())),
-        State::PendingNodeUnpublish | State::PendingUnpublish | State::Unspecified => {
-            let said = "will be published again after it is unpublished";
-            if is_requested {
-                return Ok(Decision::Nothing(said.to_owned()));
-            }
-            let spec = publication.spec.get_or_insert_default();
-            spec.again = true;
-            spec.again_read_only = Some(read_only);
-            publication.next_generation();
-            Ok(Decision::Write(
-                txn.put(key, publication.encode_to_vec()),
-                said.to_owned(),
-            ))
+        (None, State::Published) => return Ok(Decision::Nothing("is already published".to_owned())),
+        (None, State::PendingPublish) => return Ok(Decision::Nothing("is already requested".to_owned())),
+        (None, State::PendingNodeUnpublish | State::PendingUnpublish | State::Unspecified) => {
+            "will be published again after it is unpublished".to_owned()
         }
+    };
+    if is_requested {
+        return Ok(Decision::Nothing(said));
     }
+    let spec = publication.spec.get_or_insert_default();
+    spec.again = true;
+    spec.again_read_only = Some(read_only);
+    publication.next_generation();
+    Ok(Decision::Write(txn.put(key, publication.encode_to_vec()), said))
 }

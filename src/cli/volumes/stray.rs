@@ -12,17 +12,19 @@ use crate::cli::output::{one_line, print};
 use crate::cli::wait::{Progress, WaitArgs, until};
 use crate::etcd::KeyRange;
 use crate::proto::{Publication, Volume};
-use crate::store::object::decode;
 use crate::store::object::publication::stored_node_id;
+use crate::store::object::{Object, decode};
 use crate::store::{Name, Store};
 use crate::volumes::record::{self, blocked};
 
 /// Asks for it and, if wanted, waits.
 ///
 /// # Errors
-/// 3 for a volume that does not exist, 4 for a node id that a publication stores, 2 after the timeout.
+/// 3 for a volume that does not exist, or is gone before it is unpublished, 4 for a node id that a publication stores, 2 after the
+/// timeout.
 pub async fn unpublish(store: &Store, volume: &Name, node_id: &str, wait: &WaitArgs) -> Result<(), Failure> {
-    let said = commit::settle(store, REQUESTED, async || decide(store, volume, node_id).await).await?;
+    let decide = async || decide(store, volume, node_id).await;
+    let (uid, said) = commit::settle(store, REQUESTED, decide).await?;
     let shown = one_line(node_id);
     print(&format!("volume/{volume} {said} {shown}\n"))?;
     if !wait.wait {
@@ -32,9 +34,18 @@ pub async fn unpublish(store: &Store, volume: &Name, node_id: &str, wait: &WaitA
     let hint = format!("the request stands; quorate describe volume {volume} says what it waits for");
     let ranges = vec![KeyRange::key(key.clone())];
     until(store, ranges, wait.timeout, &hint, |view| {
-        let stored = view.get(&key);
-        let status = stored.and_then(|kv| decode::<Volume>(volume.as_str(), &kv.value).ok()?.status);
-        let status = status.unwrap_or_default();
+        let stored = view
+            .get(&key)
+            .map(|kv| decode::<Volume>(volume.as_str(), &kv.value));
+        // Absence proves nothing, and nor does a record that cannot be read (INV-12).
+        let stored = match stored {
+            Some(Err(_)) => {
+                return Ok(Progress::Waiting(vec![format!("volume/{volume} cannot be read")]));
+            }
+            Some(Ok(stored)) if stored.uid() == uid => stored,
+            Some(Ok(_)) | None => return Err(gone(volume, &uid, &shown)),
+        };
+        let status = stored.status.unwrap_or_default();
         if !status.detach_node_ids.iter().any(|id| id == node_id) {
             return Ok(Progress::Done(()));
         }
@@ -46,6 +57,16 @@ pub async fn unpublish(store: &Store, volume: &Name, node_id: &str, wait: &WaitA
     })
     .await?;
     print(&format!("volume/{volume} is unpublished from node id {shown}\n")).map(drop)
+}
+
+/// The volume is gone, and with it the request.
+fn gone(volume: &Name, uid: &str, shown: &str) -> Failure {
+    Failure::not_found(format!(
+        "volume/{volume} is gone: it may still be attached to node id {shown} where it was deleted by force"
+    ))
+    .hint(format!(
+        "tombstone/{uid} keeps what a forced deletion left at the backend"
+    ))
 }
 
 /// Asks, unless `yes`, and has the volume unpublished from the node id no more.
@@ -85,7 +106,12 @@ async fn decide_withdrawal(store: &Store, name: &Name, node_id: &str) -> Result<
     Ok(Decision::Write(stored.put(&after), ()))
 }
 
-async fn decide(store: &Store, name: &Name, node_id: &str) -> Result<Decision<&'static str>, Failure> {
+/// The uid of the volume, and what is said of the request.
+async fn decide(
+    store: &Store,
+    name: &Name,
+    node_id: &str,
+) -> Result<Decision<(String, &'static str)>, Failure> {
     let stored: Versioned<Volume> = Versioned::read(store, name.as_str(), store.keys.volume(name)).await?;
     let range = store.keys.publications_of(name);
     let (publications, revision) = store.etcd.list(&range).await?;
@@ -99,11 +125,15 @@ async fn decide(store: &Store, name: &Name, node_id: &str) -> Result<Decision<&'
         }
     }
     let mut volume = stored.object.clone();
+    let uid = volume.uid().to_owned();
     let asked = &mut volume.status.get_or_insert_default().detach_node_ids;
     if asked.iter().any(|id| id == node_id) {
-        return Ok(Decision::Nothing("is being unpublished already from node id"));
+        return Ok(Decision::Nothing((
+            uid,
+            "is being unpublished already from node id",
+        )));
     }
     asked.push(node_id.to_owned());
     let txn = stored.put(&volume).when_range_unwritten_since(&range, revision);
-    Ok(Decision::Write(txn, "will be unpublished from node id"))
+    Ok(Decision::Write(txn, (uid, "will be unpublished from node id")))
 }

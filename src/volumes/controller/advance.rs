@@ -15,14 +15,19 @@ use crate::volumes::lanes::Lane;
 use crate::volumes::operation::{Action, Completion, Operation};
 use crate::volumes::plan::{Decision, Observed, Plugin, Step, plan};
 use crate::volumes::record::Conditions;
-use crate::volumes::retry_state::RetryState;
+use crate::volumes::retry_state::{Queued, RetryState};
 
 impl TermState {
     /// Plans a volume and begins its next operation, or queues it, or ends its pass.
     pub(super) fn advance(&mut self, name: &Name) {
-        let is_active = self.unsettled.get(name).is_some_and(RetryState::is_active);
-        if is_active && !mutation::without(Guard::InFlight) {
+        let is_running = self.unsettled.get(name).is_some_and(RetryState::is_running);
+        if is_running && !mutation::without(Guard::InFlight) {
             return;
+        }
+        self.leave_queue(name);
+        // Whether it waits for a session, and of which plugin, is decided now.
+        for plugin in self.plugins.values_mut() {
+            plugin.parked.remove(name);
         }
         // Compensation goes first. Where it cannot be done now, it does not hold up another volume of the same name.
         if self.begin_compensation(name) {
@@ -106,8 +111,10 @@ impl TermState {
         let state = self.unsettled.state(name);
         // First come, first served in each lane; but a volume whose operation has just ended goes on before those that wait, so
         // that what was begun is completed.
-        if !plugin.lanes.begin_or_queue(name, lane, node) {
-            state.queue();
+        let left = state.take_left(driver);
+        if let Err(place) = plugin.lanes.begin_or_queue(name, lane, node, left) {
+            let driver = driver.clone();
+            state.queue(Queued { driver, place });
             return false;
         }
         state.begin();
@@ -140,10 +147,17 @@ impl TermState {
         while let Some(plugin) = self.plugins.get_mut(driver)
             && let Some(name) = plugin.lanes.next(node)
         {
-            if self.unsettled.get(&name).is_some() {
-                self.unsettled.state(&name).unqueue();
-            }
             self.advance(&name);
+        }
+    }
+
+    /// Before a volume is planned, it leaves the queue: no volume is in one while it has an operation, or nothing to do (INV-6).
+    fn leave_queue(&mut self, name: &Name) {
+        if self.unsettled.get(name).is_some()
+            && let Some(Queued { driver, place }) = self.unsettled.state(name).unqueue()
+            && let Some(plugin) = self.plugins.get_mut(&driver)
+        {
+            plugin.lanes.leave(&place);
         }
     }
 

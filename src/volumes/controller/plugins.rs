@@ -192,8 +192,12 @@ impl TermState {
         };
         let has_ended = plugin.session().is_none();
         let is_due = plugin.is_comparison_due() && self.index.is_used(driver);
-        if has_ended && (is_due || !plugin.parked.is_empty() || self.is_waited_for(driver)) {
+        let is_needed = is_due || !plugin.parked.is_empty();
+        if has_ended && (is_needed || self.is_waited_for(driver)) {
             self.connect(driver);
+        } else if has_ended && let Some(plugin) = self.plugins.get_mut(driver) {
+            // Nothing waits for it: why the last attempt failed concerns nothing any more.
+            plugin.not_ready = None;
         }
         if is_due && !has_ended {
             self.list(driver);

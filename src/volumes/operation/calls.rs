@@ -188,18 +188,12 @@ impl Run<'_> {
         after: Publication,
         node: &Name,
     ) -> Result<(), Interrupted> {
-        let keys = &self.env.store.keys;
-        let (of_volume, of_node) = (keys.volume(&self.operation.volume), keys.node(node));
-        let snapshot = &self.operation.snapshot;
-        let seen = snapshot.nodes.get(node).ok_or(Interrupted::Stale)?.mod_revision;
-        let proofs = [
-            Proof::Unchanged(of_volume.clone(), snapshot.revision),
-            Proof::Unchanged(of_node.clone(), seen),
-        ];
-        let begun = self.put(stored, after, proofs).await;
+        if !self.operation.snapshot.nodes.contains_key(node) {
+            return Err(Interrupted::Stale);
+        }
+        let begun = self.put(stored, after, self.seen_of(node)).await;
         if matches!(begun, Err(Interrupted::Stale)) {
-            self.read(of_volume).await?;
-            self.read(of_node).await?;
+            self.see_again(node).await?;
         }
         begun
     }

@@ -15,6 +15,7 @@ use crate::csi::Session;
 use crate::etcd::{Fence, KeyValue, Revision, Stop};
 use crate::failpoint;
 use crate::grpc_code;
+use crate::proto::Publication;
 use crate::secrets::Reader;
 use crate::store::writer::{Proof, Writer};
 use crate::store::{Name, Store};
@@ -26,6 +27,8 @@ mod forgotten;
 mod records;
 mod secrets;
 mod undo;
+
+use records::Versioned;
 
 pub use compensate::{Compensation, Held, PublishedTo};
 pub use failure::{Failure, QUICK, ReadRecord, SLOW, WaitsFor};
@@ -288,9 +291,30 @@ impl Run<'_> {
     /// Ends a publication of which nothing is left at the backend: starts it over, if that was asked for, or deletes it.
     async fn end_publication(&mut self, node: &Name, restart: Option<&str>) -> Result<(), Interrupted> {
         let stored = self.stored_publication(node)?;
+        if restart.is_none() {
+            return self.delete_publication(node, &stored).await;
+        }
         // Where the record is gone, someone else has ended it.
         let settled = self.settle(stored, |publication| record::ended(publication, restart));
         settled.await?.is_written().map(drop)
+    }
+
+    /// Deletes a publication that does not start over. A request for that which came in since is decided on by the next plan, and one
+    /// that stands is given up only for the volume and the node as they are now: the node may have been drained, or another one, when
+    /// the step was planned.
+    async fn delete_publication(
+        &mut self,
+        node: &Name,
+        stored: &Versioned<Publication>,
+    ) -> Result<(), Interrupted> {
+        let spec = stored.object.spec.as_ref();
+        let is_requested = spec.is_some_and(|spec| spec.again);
+        let proofs = is_requested.then(|| self.seen_of(node));
+        let deleted = self.write(stored, None, proofs.into_iter().flatten()).await;
+        if matches!(deleted, Err(Interrupted::Stale)) {
+            self.see_again(node).await?;
+        }
+        deleted.map(drop)
     }
 
     async fn set_conditions(&mut self, changes: &Conditions) -> Result<(), Interrupted> {

@@ -110,6 +110,26 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Proofs that the volume, and the node of one of its publications, are as they were in the snapshot.
+    pub(super) fn seen_of(&self, node: &Name) -> [Proof; 2] {
+        let (keys, snapshot) = (&self.env.store.keys, &self.operation.snapshot);
+        let of_node = snapshot.nodes.get(node);
+        let of_node = of_node.map_or(Revision::ABSENT, |seen| seen.mod_revision);
+        [
+            Proof::Unchanged(keys.volume(&self.operation.volume), snapshot.revision),
+            Proof::Unchanged(keys.node(node), of_node),
+        ]
+    }
+
+    /// Reads both where a proof did not hold, so that the next plan does not wait for the watch.
+    pub(super) async fn see_again(&mut self, node: &Name) -> Result<(), Interrupted> {
+        let keys = &self.env.store.keys;
+        for key in [keys.volume(&self.operation.volume), keys.node(node)] {
+            self.read(key).await?;
+        }
+        Ok(())
+    }
+
     /// Fails unless the record has its revision, and the proof holds. Writes nothing.
     pub(super) async fn prove<O>(&mut self, stored: &Versioned<O>, proof: Proof) -> Result<(), Interrupted> {
         let key = self.key(&stored.record);

@@ -205,3 +205,27 @@ fn after_a_restore_requests_to_leave_node_ids_are_dropped_unless_the_volume_is_m
     status_of(&mut asked).delete_requested = Some(time::to_proto(NOW));
     assert_eq!(without_strays(&asked), None);
 }
+
+/// INV-6, INV-12: what is unknown of a node is taken for use.
+#[test]
+fn a_publication_of_a_snapshot_needs_the_word_of_a_node_that_may_have_the_volume() {
+    let asked = |state: State, csi_node_id: &str| {
+        let mut publication = publication(state);
+        publication.status.as_mut().unwrap().csi_node_id = csi_node_id.to_owned();
+        let status = asked_again(&publication)?.status?;
+        Some((status.state(), status.unrecorded))
+    };
+    let confirms_again = Some((State::PendingNodeUnpublish, false));
+    assert_eq!(asked(State::PendingUnpublish, "csi-n1"), confirms_again);
+    assert_eq!(
+        asked(State::PendingPublish, "csi-n1"),
+        Some((State::Published, true)),
+        "the call is repeated"
+    );
+    for state in [State::PendingUnpublish, State::PendingPublish] {
+        assert_eq!(asked(state, ""), None, "no call was made");
+    }
+    for state in [State::Published, State::PendingNodeUnpublish] {
+        assert_eq!(asked(state, "csi-n1"), None);
+    }
+}

@@ -2,6 +2,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::etcd::KeyValue;
+use crate::volumes::lanes::{Lane, Lanes};
 use crate::volumes::operation::{QUICK, ReadRecord};
 
 fn name(text: &str) -> Name {
@@ -156,6 +157,17 @@ fn a_plugin_that_reconnects_ends_no_rest_and_what_it_refused_for_good_is_retried
     assert!(resting(&unsettled).is_empty());
 }
 
+/// The rest goes on, and with it the pass: what waited for the session is tried in it, and may fail.
+#[test]
+fn what_fails_after_a_reconnection_is_written_although_what_failed_before_it_was() {
+    let mut unsettled = Unsettled::default();
+    fail(&mut unsettled, node("n1"), Some(QUICK));
+    unsettled.state(&data()).conditions_written = true;
+    rest_after_pass(&mut unsettled);
+    unsettled.reconnected(&data());
+    assert!(!unsettled.state(&data()).conditions_written);
+}
+
 #[test]
 fn the_quickest_policy_of_a_pass_counts() {
     let mut unsettled = Unsettled::default();
@@ -209,12 +221,40 @@ fn a_volume_that_is_woken_during_its_operation_keeps_its_failures_until_the_end(
     unsettled.state(&data()).begin();
     assert!(!unsettled.wake(&data(), None));
     assert_eq!(resting(&unsettled), [node("n1")].into());
-    unsettled.state(&data()).queue();
-    assert!(
-        unsettled.wake(&data(), None),
-        "a queued one is planned when it is served"
-    );
-    assert!(resting(&unsettled).is_empty() && unsettled.state(&data()).is_active());
+    assert_eq!(unsettled.state(&data()).unqueue(), None);
+    assert!(unsettled.state(&data()).is_running(), "INV-6");
+}
+
+#[test]
+fn a_volume_that_is_woken_while_it_is_queued_is_planned_and_may_take_its_place_again() {
+    let mut lanes = Lanes::default();
+    lanes.limit(1, Some(0));
+    let place = lanes.begin_or_queue(&data(), Lane::Attach, Some("csi-n1"), None);
+    let queued = Queued {
+        driver: name("p"),
+        place: place.unwrap_err(),
+    };
+    let mut unsettled = Unsettled::default();
+    fail(&mut unsettled, node("n1"), None);
+    unsettled.state(&data()).queue(queued.clone());
+    assert!(unsettled.wake(&data(), None));
+    assert!(resting(&unsettled).is_empty() && unsettled.get(&data()).unwrap().is_active());
+    let state = unsettled.state(&data());
+    for driver in ["p", "q"] {
+        state.queue(queued.clone());
+        assert_eq!(state.unqueue(), Some(queued.clone()));
+        assert!(!state.is_active());
+        let place = (driver == "p").then(|| queued.place.clone());
+        assert_eq!(
+            state.take_left(&name(driver)),
+            place,
+            "another plugin has other places"
+        );
+    }
+    state.queue(queued);
+    state.unqueue();
+    assert_eq!(state.unqueue(), None);
+    assert_eq!(state.take_left(&name("p")), None, "it has been planned since");
 }
 
 #[test]

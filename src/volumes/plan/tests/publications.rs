@@ -310,6 +310,22 @@ fn an_expansion_on_nodes_ends_once_every_node_that_has_the_volume_has_confirmed_
     assert_eq!(step(&[("n1", published, 7), ("n2", leaving, 9)]), end);
 }
 
+/// It makes no call, and its condition would stay for as long as the plugin refuses the other.
+#[test]
+fn an_expansion_on_nodes_ends_before_the_next_one_is_asked_for() {
+    let mut larger = created(volume(Scope::SingleNode));
+    larger.spec.as_mut().unwrap().capacity = Some(Capacity {
+        required: 6,
+        limit: 0,
+    });
+    larger.status.as_mut().unwrap().node_expansion_bytes = 5;
+    let mut scene = Scene::of(larger).with("n1", State::Published, "csi-n1");
+    assert_eq!(scene.step(), Some(Step::Expand), "the node has not confirmed it");
+    let confirmed = scene.publications.get_mut(&name("n1")).unwrap();
+    confirmed.status.as_mut().unwrap().expanded_bytes = 5;
+    assert_eq!(scene.step(), Some(Step::EndNodeExpansion { bytes: 5 }));
+}
+
 /// INV-3: the node may or may not have it by the call that failed, and only another call ends that.
 #[test]
 fn a_publication_whose_call_failed_waits_for_a_plugin_that_publishes() {
