@@ -3,7 +3,7 @@
 use super::source::{Files, Token, lies_in};
 
 /// Where the product names its dependencies. Those without a place are like Rust's own words, and named anywhere.
-const PLACES: [(&str, &[&str]); 41] = [
+const PLACES: [(&str, &[&str]); 43] = [
     ("axum", &["src/serve"]),
     ("backoff", &["src/retry"]),
     ("clap", &["src/cli"]),
@@ -12,8 +12,12 @@ const PLACES: [(&str, &[&str]); 41] = [
     ("etcd_client", &["src/etcd"]),
     ("futures", &[]),
     ("http", &[]),
+    ("hyper_timeout", &["src/kube/transport.rs"]),
     // The error of its client tells a connection that was refused from one that broke.
-    ("hyper_util", &["src/one_stream.rs", "src/kube/client.rs"]),
+    (
+        "hyper_util",
+        &["src/one_stream.rs", "src/kube/client.rs", "src/kube/transport.rs"],
+    ),
     ("jiff", &[]),
     // Its type for bytes as a document of Kubernetes holds them.
     (
@@ -74,6 +78,7 @@ const PLACES: [(&str, &[&str]); 41] = [
     ("tonic_health", &["src/control"]),
     ("tonic_prost", &[]),
     ("tonic_reflection", &["src/control"]),
+    ("tower", &["src/kube/transport.rs"]),
     ("tracing", &[]),
     ("tracing_subscriber", &["src/cli", "src/traces"]),
     ("uuid", &[]),
