@@ -98,15 +98,21 @@ async fn a_node_that_is_down_keeps_its_volumes_until_it_is_declared_out_of_servi
     leader.resign().await;
 }
 
-#[tokio::test]
-async fn a_node_of_the_same_name_is_another_node() {
-    let world = World::start().await;
+/// A volume that is published to n1 and n2, while no replica leads and the name n2 is that of another node. Returns its id.
+async fn left_to_another_n2(world: &World) -> String {
     let leader = world.leader().await;
-    let id = published_on_two(&world).await;
+    let id = published_on_two(world).await;
     leader.resign().await;
     world.done(&["delete", "node", "n2", "--yes", "--force"]).await;
     world.add_node("n2").await;
     world.report_csi("n2", "csi-new").await;
+    id
+}
+
+#[tokio::test]
+async fn a_node_of_the_same_name_is_another_node() {
+    let world = World::start().await;
+    let id = left_to_another_n2(&world).await;
     assert_eq!(world.csi_of("n2").await[0].node_id, "csi-new");
     let leader = world.leader().await;
     world.expect_state("data", "n2", "").await;
@@ -120,12 +126,7 @@ async fn a_node_of_the_same_name_is_another_node() {
 #[tokio::test]
 async fn a_volume_requested_for_a_node_of_the_same_name_goes_to_it_once_the_former_one_has_lost_it() {
     let world = World::start().await;
-    let leader = world.leader().await;
-    let id = published_on_two(&world).await;
-    leader.resign().await;
-    world.done(&["delete", "node", "n2", "--yes", "--force"]).await;
-    world.add_node("n2").await;
-    world.report_csi("n2", "csi-new").await;
+    let id = left_to_another_n2(&world).await;
     for _ in 0..2 {
         let said = world.done(&["publish", "data", "n2"]).await;
         assert!(said.contains("a former node n2"), "{said}");

@@ -74,3 +74,11 @@ fn reasons(membership: &Membership) -> Vec<Reason> {
     assert_eq!(plan.step, None);
     plan.blocked.into_iter().map(|blocked| blocked.reason).collect()
 }
+
+/// What a note says, and why.
+fn noted(step: Option<Step>) -> Option<(Progress, Option<Reason>)> {
+    match step {
+        Some(Step::Note { progress, why, .. }) => Some((progress, why.map(|(reason, _)| reason))),
+        _ => None,
+    }
+}

@@ -21,8 +21,8 @@ use leaving::leaving;
 mod leaving;
 
 /// Looks whether etcd was restored since a leader first looked, before anything is planned. If it was, nodes confirm again what they
-/// had confirmed in the snapshot, a node that was about to get a volume in it has the volume, and no volume leaves a node id for a request in it: a node may use the volume since. The next
-/// leader goes on where this one ends.
+/// had confirmed in the snapshot, a node that was about to get a volume in it has the volume, and no volume leaves a node id for a
+/// request in it: a node may use the volume since. The next leader goes on where this one ends.
 pub(super) async fn settle(env: &Env, notices: &Notices) -> Result<(), TermOver> {
     let mut delays = Delays::etcd();
     loop {
@@ -136,8 +136,8 @@ async fn write_all(env: &Env, units: Vec<Unit>) -> Result<usize, Stop> {
 
 fn report(notices: &Notices, asked: usize, dropped: usize) {
     let note = format!(
-        "etcd was restored from a snapshot: nodes have to confirm, whatever it says, that they no longer use {asked} volumes, and for {dropped} \
-         volumes the requests to unpublish them from node ids are dropped"
+        "etcd was restored from a snapshot: nodes have to confirm, whatever it says, that they no longer use {asked} volumes, and for \
+         {dropped} volumes the requests to unpublish them from node ids are dropped"
     );
     warn!("{note}");
     notices.send(Notice {

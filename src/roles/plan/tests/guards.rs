@@ -19,13 +19,6 @@ fn elsewhere(id: u64) -> PendingJoin {
     pending
 }
 
-fn noted(step: Option<Step>) -> Option<(Progress, Option<Reason>)> {
-    match step {
-        Some(Step::Note { progress, why, .. }) => Some((progress, why.map(|(reason, _)| reason))),
-        _ => None,
-    }
-}
-
 #[test]
 fn a_node_has_none_of_the_members_of_an_earlier_node_with_its_name() {
     let mut membership = surveyed(vec![voter(1), voter(2).nodeless()]);

@@ -18,14 +18,6 @@ fn of(pending: PendingJoin) -> Membership {
     membership
 }
 
-/// What a note says, and why.
-fn noted(step: Option<Step>) -> Option<(Progress, Option<Reason>)> {
-    match step {
-        Some(Step::Note { progress, why, .. }) => Some((progress, why.map(|(reason, _)| reason))),
-        _ => None,
-    }
-}
-
 #[test]
 fn the_address_of_a_later_request_is_tested_although_an_add_at_an_earlier_one_was_decided() {
     let mut pending = asked_again();
