@@ -176,12 +176,15 @@ impl Reconciler {
         left.map(|target| target.object.clone()).collect()
     }
 
-    /// Whether a deletion that was begun is carried out by now, and nothing has said so: the reply to it was lost, or the
-    /// leader died before it came.
+    /// Whether a deletion that was begun is carried out by now, and nothing has said so nor will: the reply to it was lost, or
+    /// the leader died before it came.
     fn was_deleted_without_a_reply(&self, object: &ObjectRef, recorded: &Entry) -> bool {
         let outcome = recorded.state.as_ref().map(|state| state.outcome.as_str());
-        // A deletion that the server had accepted was reported then.
-        recorded.deleting && outcome != Some(DELETING) && !self.memory.is_deleted(object)
+        // A deletion that the server had accepted was reported then. One whose pass was cut short may be under way still: it is
+        // reported when the reply comes.
+        let is_under_way =
+            self.jobs.is_busy(object) || self.ended.iter().any(|ended| ended.subject == *object);
+        recorded.deleting && outcome != Some(DELETING) && !self.memory.is_deleted(object) && !is_under_way
     }
 
     fn deletions(&self, stages: &BTreeMap<u8, Vec<Deletion>>, unknown: &[Entry]) -> Deletions {
