@@ -146,7 +146,7 @@ async fn everything_is_refused_while_etcd_cannot_be_asked() {
         mut own,
         ..
     } = serving.join("n1").await;
-    report(&mut own, 1, &[]).await.unwrap();
+    eventually(SOON, "it reports", async || report(&mut own, 1, &[]).await).await;
     for network in [Network::BlackHole, Network::Resets] {
         proxy.set(network);
         expect_codes(&refusals(&mut own).await, Code::Unavailable);

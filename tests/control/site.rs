@@ -130,11 +130,14 @@ impl Site {
         ControlClient::new(self.channel(replica, Some(node.identity())).await)
     }
 
-    /// Joins with a token of workers, and waits for the certificate.
+    /// Joins with a token of workers, again where etcd did not answer in time, as agents do, and waits for the certificate.
     pub async fn member(&self, client: &mut Client, name: &str, token: &str) -> Member {
         let key = Key::new();
-        let uid = key.join(client, name, token).await.unwrap();
-        let status = status(client, &uid).await.unwrap();
+        let uid = eventually(SOON, "a node joins", async || key.join(client, name, token).await).await;
+        let status = eventually(SOON, "its certificate is issued", async || {
+            status(client, &uid).await
+        })
+        .await;
         assert_eq!(status.state(), State::Issued, "{status:?}");
         Member {
             name: name.to_owned(),
