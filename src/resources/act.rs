@@ -244,7 +244,7 @@ impl Actor {
                         info!("took over {object}, as the annotation {ADOPT} of its manifest says");
                     }
                     let applied = WriteResult::applied(&step, observed.as_ref(), &meta);
-                    // The reply to the deletion was lost, or the object took long to go.
+                    // The reply to the deletion was lost, or the object took long to go, or someone else deleted it.
                     return Ok(match step {
                         Step::Create { .. } if write.recorded.recreating => {
                             applied.having(Act::Recreated(object.clone(), None))

@@ -41,8 +41,10 @@ impl Prune {
 /// Why an entry is removed from the inventory without a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForgetReason {
-    /// The object does not exist, or its label was removed.
+    /// The object does not exist.
     Absent,
+    /// Its label was removed: others keep the object.
+    Unlabelled,
     /// Another object has the name by now.
     Replaced,
     /// The object has the label, but we never wrote it.
@@ -126,18 +128,19 @@ pub fn plan_prune(
     observed: Option<&Meta>,
     recorded: &Entry,
 ) -> Prune {
-    let labelled = observed.and_then(|meta| Some((meta, meta.labels.get(LABEL)?)));
-    let Some((meta, label)) = labelled else {
+    let Some(meta) = observed else {
         return Prune::Forget(ForgetReason::Absent);
     };
-    if recorded.uid.is_empty() {
-        // The entry was recorded before the first write, and the response to it was lost. Only an object that we wrote
-        // has fields of our manager.
-        if !meta.is_managed_by(FIELD_MANAGER) {
-            return Prune::Forget(ForgetReason::NeverOurs);
-        }
-    } else if recorded.uid != meta.uid {
+    if !recorded.uid.is_empty() && recorded.uid != meta.uid {
         return Prune::Forget(ForgetReason::Replaced);
+    }
+    let Some(label) = meta.labels.get(LABEL) else {
+        return Prune::Forget(ForgetReason::Unlabelled);
+    };
+    // Without a uid the entry was recorded before the first write, and the response to it was lost. Only an object that we
+    // wrote has fields of our manager.
+    if recorded.uid.is_empty() && !meta.is_managed_by(FIELD_MANAGER) {
+        return Prune::Forget(ForgetReason::NeverOurs);
     }
     if label != bundle && !recorded.is_of(&meta.uid, label) {
         return match recorded.bundle.is_empty() || recorded.bundle == *label {

@@ -147,9 +147,15 @@ impl Memory {
         left.is_some_and(|left| *left == of_policy(now))
     }
 
-    /// Notes that the deletion of the object is reported.
-    pub(super) fn deleted(&mut self, object: &ObjectRef) {
-        self.0.entry(object.clone()).or_default().is_deleted = true;
+    /// Notes that the deletion of the object begins.
+    pub(super) fn deleting(&mut self, object: &ObjectRef) {
+        self.0.entry(object.clone()).or_default().is_deleted = false;
+    }
+
+    /// Notes that the deletion of the object is reported. False if it was reported before.
+    pub(super) fn deleted(&mut self, object: &ObjectRef) -> bool {
+        let known = self.0.entry(object.clone()).or_default();
+        !std::mem::replace(&mut known.is_deleted, true)
     }
 
     /// Whether the term has reported the deletion of the object.

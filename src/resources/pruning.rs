@@ -3,9 +3,14 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
 
+use futures::{StreamExt, stream};
+use tokio::time::timeout;
+
 use super::act::{ATTEMPTS, Actor, Job, PruneResult, being_deleted};
 use super::controller::{Reconciler, api_server, etcd};
-use super::deletion::{Deletions, KeepReason, Prune, how_to_forget, kept_for, plan_prune, stage};
+use super::deletion::{
+    Deletions, ForgetReason, KeepReason, Prune, how_to_forget, kept_for, plan_prune, stage,
+};
 use super::inventory::Entry;
 use super::kinds;
 use super::observe::{LookupError, Target};
@@ -27,6 +32,8 @@ struct Deletion {
 struct Obsolete {
     /// Nothing of ours exists under these names.
     forgotten: Vec<ObjectRef>,
+    /// Those whose deletion was begun, and which are listed no more. One without its label is not listed either.
+    unlisted: Vec<(ObjectRef, Resource)>,
     /// What may be deleted, by stage.
     stages: BTreeMap<u8, Vec<Deletion>>,
     /// The lowest stage in which an object is being deleted, or may exist, and why the later ones wait for it.
@@ -59,11 +66,13 @@ impl Reconciler {
             .map_err(api_server)?;
         self.watches.follow(&self.kube, &mut self.cluster);
         let Obsolete {
-            forgotten,
+            mut forgotten,
+            unlisted,
             stages,
             mut pending,
             unknown,
         } = self.sort_out(obsolete, report);
+        forgotten.extend(self.look_for(unlisted, report).await);
         self.forget(fence, &forgotten).await?;
         if let Some(why) = self.deletions(&stages, &unknown).held() {
             for deletion in stages.into_values().flatten() {
@@ -123,8 +132,14 @@ impl Reconciler {
                 observed.as_ref(),
                 &recorded,
             );
-            if planned.shows_deletion() && self.was_deleted_without_a_reply(&object, &recorded) {
-                self.note(Act::Deleted(object.clone()));
+            let is_news = planned.shows_deletion() && self.was_deleted_without_a_reply(&object, &recorded);
+            match planned {
+                Prune::Forget(ForgetReason::Absent) if is_news => {
+                    sorted.unlisted.push((object, resource));
+                    continue;
+                }
+                _ if is_news => self.note(Act::Deleted(object.clone())),
+                _ => {}
             }
             match planned {
                 Prune::Forget(_) => {
@@ -154,6 +169,38 @@ impl Reconciler {
         sorted
     }
 
+    /// Reports those of these objects that are deleted. Returns those that need no entry any more: an object of which the server
+    /// says nothing is looked for again by the next pass.
+    async fn look_for(&mut self, objects: Vec<(ObjectRef, Resource)>, report: &mut Report) -> Vec<ObjectRef> {
+        let (kube, limit) = (&self.kube, self.settings.lingers_after);
+        let looks = objects.into_iter().map(async |(object, resource)| {
+            let seen = timeout(limit, kube.meta(&resource, &object)).await;
+            (object, seen)
+        });
+        let looks: Vec<_> = stream::iter(looks)
+            .buffer_unordered(self.settings.in_flight)
+            .collect()
+            .await;
+        let mut found = Vec::new();
+        for (object, seen) in looks {
+            let outcome = match seen {
+                Ok(Ok(seen)) => {
+                    let uid = self.inventory.entry(&object).uid;
+                    let is_ours = |meta: Meta| uid.is_empty() || meta.uid == uid;
+                    if !seen.is_some_and(is_ours) {
+                        self.note(Act::Deleted(object.clone()));
+                    }
+                    found.push(object.clone());
+                    Outcome::Pruned
+                }
+                Ok(Err(error)) => Outcome::Failed(error.about(&object)),
+                Err(_) => Outcome::Failed("the API server has not said whether it is deleted".to_owned()),
+            };
+            report.set(object, outcome);
+        }
+        found
+    }
+
     /// Whether a definition stands by which the server should serve the kind of an object: one of the bundle, all of which is
     /// in place before anything is deleted, or one of these `dropped` ones.
     fn is_defined(&self, object: &ObjectRef, dropped: &[ObjectRef]) -> bool {
@@ -176,15 +223,12 @@ impl Reconciler {
         left.map(|target| target.object.clone()).collect()
     }
 
-    /// Whether a deletion that was begun is carried out by now, and nothing has said so nor will: the reply to it was lost, or
-    /// the leader died before it came.
+    /// Whether a deletion that was begun is carried out by now, and nothing has said so: the reply to it was lost, or has yet
+    /// to come, or the leader died before it came.
     fn was_deleted_without_a_reply(&self, object: &ObjectRef, recorded: &Entry) -> bool {
         let outcome = recorded.state.as_ref().map(|state| state.outcome.as_str());
-        // A deletion that the server had accepted was reported then. One whose pass was cut short may be under way still: it is
-        // reported when the reply comes.
-        let is_under_way =
-            self.jobs.is_busy(object) || self.ended.iter().any(|ended| ended.subject == *object);
-        recorded.deleting && outcome != Some(DELETING) && !self.memory.is_deleted(object) && !is_under_way
+        // A deletion that the server had accepted was reported then.
+        recorded.deleting && outcome != Some(DELETING) && !self.memory.is_deleted(object)
     }
 
     fn deletions(&self, stages: &BTreeMap<u8, Vec<Deletion>>, unknown: &[Entry]) -> Deletions {
@@ -231,6 +275,7 @@ impl Reconciler {
         for deletion in due {
             let (actor, wanted_uids) = (self.actor(), wanted_uids.clone());
             let object = deletion.object.clone();
+            self.memory.deleting(&object);
             self.jobs.add(object, async move {
                 let step = span::step("resources", "prune", &deletion.object);
                 let outcome = |result: &Result<PruneResult, ApiError>| match result {
@@ -266,9 +311,12 @@ impl Reconciler {
     /// Removes objects that are gone from the inventory.
     pub(super) async fn forget(&mut self, fence: &Fence, objects: &[ObjectRef]) -> Result<(), Stopped> {
         self.inventory.forget(fence, objects).await.map_err(etcd)?;
-        // Until then the next pass finds the entry, and must not report the deletion again.
+        // Until then the next pass finds the entry, and must not report the deletion again. Nor must a reply that has yet to
+        // come.
         for object in objects {
-            self.memory.forget(object);
+            if !self.jobs.is_busy(object) {
+                self.memory.forget(object);
+            }
         }
         Ok(())
     }

@@ -127,8 +127,8 @@ pub struct Report {
 pub enum Act {
     /// An object that the bundle no longer holds was deleted, or its deletion began.
     Deleted(ObjectRef),
-    /// An object with these immutable fields was deleted and created again. Without them if the reply to its deletion was
-    /// lost, so that another pass created it.
+    /// An object with these immutable fields was deleted and created again. Without them if another pass created it than the
+    /// one that began its recreation.
     Recreated(ObjectRef, Option<String>),
     /// An object with immutable fields was deleted, and is not created yet for this reason.
     Removed(ObjectRef, String),

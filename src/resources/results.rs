@@ -158,11 +158,14 @@ impl Reconciler {
                     }
                     (result.outcome, result.act)
                 }
+                // A pass has seen that the object is gone, and has forgotten it, before the request ended.
+                Job::Pruned(Err(error)) if self.inventory.get(&object).is_none() => {
+                    self.memory.forget(&object);
+                    errors.push(error);
+                    continue;
+                }
                 Job::Pruned(Err(error)) => {
-                    let why = error.about(&object);
-                    let at_least = error.cause.retry_after().unwrap_or_default();
-                    self.memory
-                        .failed(&object, None, why.clone(), at_least, Instant::now());
+                    let why = remember_refusal(&mut self.memory, &object, &error);
                     errors.push(error);
                     (Outcome::Failed(why), None)
                 }
@@ -198,12 +201,14 @@ impl Reconciler {
         Err(api_server(error))
     }
 
-    /// Logs an act, and keeps it for the report of the pass.
+    /// Logs an act, and keeps it for the report of the pass. A deletion that a pass saw before the reply came is no second one.
     pub(super) fn note(&mut self, act: Act) {
-        info!("{act}");
-        if let Act::Deleted(object) = &act {
-            self.memory.deleted(object);
+        if let Act::Deleted(object) = &act
+            && !self.memory.deleted(object)
+        {
+            return;
         }
+        info!("{act}");
         self.acts.push(act);
     }
 
@@ -238,6 +243,14 @@ impl Reconciler {
             }
         }
     }
+}
+
+/// Updates the memory with the error of a deletion, and says it.
+fn remember_refusal(memory: &mut Memory, object: &ObjectRef, error: &ApiError) -> String {
+    let why = error.about(object);
+    let at_least = error.cause.retry_after().unwrap_or_default();
+    memory.failed(object, None, why.clone(), at_least, Instant::now());
+    why
 }
 
 /// Updates the memory with the result of a write.

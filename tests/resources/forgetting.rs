@@ -157,13 +157,85 @@ fn acts(report: &Report) -> Vec<String> {
     report.acts().iter().map(ToString::to_string).collect()
 }
 
+/// A config map `old`, whose deletion waits for these.
+fn with_finalizers(finalizers: &str) -> String {
+    format!(
+        "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: old, namespace: default, finalizers: [{finalizers}]}}\n"
+    )
+}
+
+const DELETED: &str = "deleted ConfigMap default/old (no longer in the bundle)";
+
+/// The object is seen to be gone, or to be going, while its request has no reply yet. The reply comes late or never.
+#[tokio::test]
+async fn a_deletion_that_a_pass_sees_before_the_reply_comes_is_reported_once() {
+    for (finalizers, reply_comes) in [
+        ("", true),
+        ("", false),
+        ("example.com/hold", true),
+        ("example.com/hold", false),
+    ] {
+        let what = format!("{finalizers:?}, the reply comes: {reply_comes}");
+        let site = Site::start().await;
+        expect_success(&site.pass(bundle(&with_finalizers(finalizers))).await);
+        let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+        let new = || bundle(&config_map("new", "v"));
+        let mut reconciler = pruning(&site, &proxy, new(), (8, Duration::from_millis(300))).await;
+        proxy.fail("DELETE", "configmaps/old", 1, Fault::HeldReply);
+        let mut all = Vec::new();
+        let outcome = if finalizers.is_empty() {
+            "pruned"
+        } else {
+            "deleting"
+        };
+        eventually(SOON, "a pass sees it", async || {
+            let report = reconciler.pass(site.fence()).await;
+            all.extend(acts(&report));
+            same(ended(&report, outcome), vec!["ConfigMap default/old".to_owned()])
+        })
+        .await;
+        assert_eq!(proxy.held(), 1, "{what}");
+        if reply_comes {
+            proxy.release();
+            eventually(SOON, "the reply is there", async || same(proxy.held(), 0)).await;
+        } else {
+            reconciler = pruning(&site, &proxy, new(), USUAL).await;
+        }
+        for _ in 0..3 {
+            all.extend(acts(&reconciler.pass(site.fence()).await));
+        }
+        assert_eq!(all, [DELETED], "{what}");
+    }
+}
+
+#[tokio::test]
+async fn an_object_whose_label_is_removed_after_a_refused_deletion_is_not_said_to_be_deleted() {
+    let site = Site::start().await;
+    expect_success(&site.pass(bundle(&config_map("old", "v"))).await);
+    let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
+    let mut reconciler = pruning(&site, &proxy, bundle(&config_map("new", "v")), USUAL).await;
+    let refusal = json!({"message": "no deletions today"});
+    proxy.fail(
+        "DELETE",
+        "configmaps/old",
+        usize::MAX,
+        Fault::Refuse(403, refusal),
+    );
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(ended(&report, "failed"), ["ConfigMap default/old"]);
+    let unlabelled = json!({"metadata": {"labels": {"quorate.dev/bundle": null}}});
+    site.patch(&config_map_path("old"), unlabelled).await;
+    eventually(SOON, "it leaves the inventory", async || {
+        let report = reconciler.pass(site.fence()).await;
+        assert_eq!(acts(&report), [""; 0]);
+        same(site.inventory(), vec!["core/ConfigMap/default/new".to_owned()])
+    })
+    .await;
+    assert!(site.get(&config_map_path("old")).await.is_some());
+}
+
 #[tokio::test]
 async fn a_deletion_whose_reply_is_lost_is_reported_by_the_next_pass() {
-    let manifest = |finalizers: &str| {
-        format!(
-            "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: old, namespace: default, finalizers: [{finalizers}]}}\n"
-        )
-    };
     for (finalizers, next_leader) in [
         ("", false),
         ("", true),
@@ -172,7 +244,7 @@ async fn a_deletion_whose_reply_is_lost_is_reported_by_the_next_pass() {
     ] {
         let what = format!("{finalizers:?}, the next leader: {next_leader}");
         let site = Site::start().await;
-        expect_success(&site.pass(bundle(&manifest(finalizers))).await);
+        expect_success(&site.pass(bundle(&with_finalizers(finalizers))).await);
         let proxy = FaultProxy::in_front_of(&site.kubernetes).await;
         let new = || bundle(&config_map("new", "v"));
         let mut reconciler = pruning(&site, &proxy, new(), USUAL).await;
@@ -192,7 +264,7 @@ async fn a_deletion_whose_reply_is_lost_is_reported_by_the_next_pass() {
             same(ended(&report, outcome), vec!["ConfigMap default/old".to_owned()])
         })
         .await;
-        let once = ["deleted ConfigMap default/old (no longer in the bundle)"];
+        let once = [DELETED];
         assert_eq!(all, once, "{what}");
         if !gone {
             all.extend(acts(&reconciler.pass(site.fence()).await));
@@ -222,10 +294,7 @@ async fn a_deletion_that_is_repeated_and_meets_its_own_change_is_reported() {
     proxy.fail("DELETE", "configmaps/old", 1, Fault::LoseReply(504));
     let report = reconciler.pass(site.fence()).await;
     assert_eq!(ended(&report, "deleting"), ["ConfigMap default/old"]);
-    assert_eq!(
-        acts(&report),
-        ["deleted ConfigMap default/old (no longer in the bundle)"]
-    );
+    assert_eq!(acts(&report), [DELETED]);
     assert_eq!(acts(&reconciler.pass(site.fence()).await), [""; 0]);
 }
 

@@ -237,8 +237,9 @@ async fn an_object_that_changes_just_before_it_is_pruned_is_planned_again() {
     let mut reconciler = site
         .reconciler_as(proxy.kubeconfig(), bundle(&config_map("stays", "v")))
         .await;
-    reconciler.pass(site.fence()).await;
+    let report = reconciler.pass(site.fence()).await;
     assert_eq!(value(&site, "goes").await, "v", "its label was removed in time");
+    assert!(report.acts().is_empty(), "{:?}", report.acts());
 }
 
 #[tokio::test]

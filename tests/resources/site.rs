@@ -13,7 +13,7 @@ use quorate::resources::{Bundle, Inventory, Reconciler, Report, Settings};
 use quorate::store::Store;
 use serde_json::{Value, json};
 
-use crate::support::client::{connect, connect_with, store};
+use crate::support::client::{connect_with, ordinary_config, store};
 use crate::support::directory::directory;
 use crate::support::kubernetes::Kubernetes;
 use crate::support::leader::Leader;
@@ -32,7 +32,8 @@ impl Site {
     }
 
     pub async fn on(kubernetes: Kubernetes) -> Self {
-        let etcd = connect(&kubernetes.etcd).await;
+        // A request may take as long as in production: the API server keeps its objects in the same etcd.
+        let etcd = connect_with(ordinary_config(kubernetes.etcd.endpoints())).await;
         Self::through(kubernetes, &etcd).await
     }
 

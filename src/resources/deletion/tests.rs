@@ -71,7 +71,12 @@ fn only_an_object_that_was_ours_and_still_is_gets_pruned() {
         (
             Some(&unlabelled),
             entry("u", BUNDLE),
-            Prune::Forget(ForgetReason::Absent),
+            Prune::Forget(ForgetReason::Unlabelled),
+        ),
+        (
+            Some(&unlabelled),
+            entry("before", BUNDLE),
+            Prune::Forget(ForgetReason::Replaced),
         ),
         (
             Some(&other),
