@@ -151,6 +151,12 @@ async fn what_was_being_published_in_a_snapshot_leaves_its_node_only_once_the_no
         }
     })
     .await;
+    // No call has succeeded in this history.
+    world.expect_blocked("data", Some("n1"), "Unavailable").await;
+    let waits = ["publish", "data", "n1", "--wait", "--timeout=500ms"];
+    let waited = world.run(&waits).await;
+    assert!(waited.stdout.contains("is already requested"), "{waited:?}");
+    waited.expect_code(2);
     world.done(&["unpublish", "data", "n1"]).await;
     world.expect_state("data", "n1", "pendingNodeUnpublish").await;
     assert_eq!(world.attached(&id), ["csi-n1"]);

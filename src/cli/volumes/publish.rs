@@ -125,12 +125,21 @@ async fn wait_until_published(
         let publication = decode::<Publication>(&id, &kv.value);
         // Where a publication is asked for again, a former node of that name has the volume.
         let is_again = |publication: &Publication| publication.spec.as_ref().is_some_and(|spec| spec.again);
-        let is_there =
-            |publication: Publication| state(&publication) == State::Published && !is_again(&publication);
+        let is_there = |publication: Publication| {
+            state(&publication) == State::Published && !is_unrecorded(&publication) && !is_again(&publication)
+        };
         Ok(publication.is_ok_and(is_there))
     };
     wait_for(store, volume, node, limit, is_published).await?;
     print(&format!("publication/{id} is published\n")).map(drop)
+}
+
+/// Whether the call that publishes has yet to succeed, as after a restore: the volume may not be there.
+fn is_unrecorded(publication: &Publication) -> bool {
+    publication
+        .status
+        .as_ref()
+        .is_some_and(|status| status.unrecorded)
 }
 
 /// Reads the volume and the node.
@@ -355,8 +364,12 @@ fn again(
                 ),
             ));
         }
-        (None, State::Published) => return Ok(Decision::Nothing("is already published".to_owned())),
-        (None, State::PendingPublish) => return Ok(Decision::Nothing("is already requested".to_owned())),
+        (None, State::Published) if !is_unrecorded(&publication) => {
+            return Ok(Decision::Nothing("is already published".to_owned()));
+        }
+        (None, State::Published | State::PendingPublish) => {
+            return Ok(Decision::Nothing("is already requested".to_owned()));
+        }
         (None, State::PendingNodeUnpublish | State::PendingUnpublish | State::Unspecified) => {
             "will be published again after it is unpublished".to_owned()
         }

@@ -61,11 +61,17 @@ impl Ending<'_> {
 
     /// The uid of the node, where the publication may start over once it has ended.
     fn restart(&self, observed: &Observed<'_>) -> Option<String> {
-        let node = self.node?;
-        let is_drained =
-            availability(observed) == Availability::Drain || node.availability == NodeAvailability::Drain;
-        let may = !observed.volume.is_marked() && !is_drained && !node.out_of_service && !node.uid.is_empty();
-        may.then(|| node.uid.clone())
+        let (uid, may) = match self.node.filter(|node| !node.uid.is_empty()) {
+            Some(node) => {
+                let is_drained = node.availability == NodeAvailability::Drain;
+                (node.uid.as_str(), !is_drained && !node.out_of_service)
+            }
+            // A node that is absent or cannot be read undoes no request (INV-12): the publication waits for the one that it had.
+            None => (node_uid(self.publication), self.removed.is_none()),
+        };
+        let is_drained = availability(observed) == Availability::Drain;
+        let may = may && !observed.volume.is_marked() && !is_drained && !uid.is_empty();
+        may.then(|| uid.to_owned())
     }
 
     fn plan_pending_publish(&self, observed: &Observed<'_>, decision: &mut Decision) {

@@ -73,8 +73,23 @@ fn it_is_unpublished_from_the_stored_node_id_whatever_the_node_says_now() {
     for now in [None, Some(node("csi-now")), Some(node(""))] {
         scene.nodes.remove(&name("n2"));
         scene.nodes.extend(now.into_iter().map(|node| (name("n2"), node)));
-        let restart = scene.nodes.get(&name("n2")).map(|node| node.uid.as_str());
-        assert_eq!(scene.step(), unpublish("n2", "csi-then", restart));
+        assert_eq!(scene.step(), unpublish("n2", "csi-then", Some("node-uid")));
+    }
+}
+
+/// INV-12
+#[test]
+fn a_node_that_is_absent_or_unreadable_undoes_no_request_to_publish_again_and_a_removed_one_does() {
+    let mut unreadable = node("");
+    unreadable.uid.clear();
+    for now in [None, Some(unreadable)] {
+        let mut scene =
+            Scene::of(created(volume(Scope::MultiNode))).with("n2", State::PendingUnpublish, "csi-n2");
+        scene.nodes.remove(&name("n2"));
+        scene.nodes.extend(now.map(|node| (name("n2"), node)));
+        assert_eq!(scene.step(), unpublish("n2", "csi-n2", Some("node-uid")));
+        scene.removed = [(name("n2"), Revision(8))].into();
+        assert_eq!(scene.step(), unpublish("n2", "csi-n2", None));
     }
 }
 
@@ -165,11 +180,6 @@ fn a_publication_starts_over_only_on_a_node_in_service_and_of_a_volume_that_stay
         let mut without = scene(there);
         without.nodes.get_mut(&name("n1")).unwrap().out_of_service = true;
         assert_eq!(without.step(), ended(None), "the node is out of service");
-        let unreadable = &mut without.nodes.get_mut(&name("n1")).unwrap();
-        (unreadable.out_of_service, unreadable.uid) = (false, String::new());
-        assert_eq!(without.step(), ended(None), "the node's record cannot be read");
-        without.nodes.clear();
-        assert_eq!(without.step(), ended(None), "the node does not exist");
     }
 }
 
