@@ -351,6 +351,10 @@ impl<'c> TermState<'c> {
         if self.index.revision() < self.written {
             return;
         }
+        // If that took long, a member that gave an answer may have died since.
+        if survey.is_older_than(self.controller.settings.member_timeout) {
+            return self.survey();
+        }
         self.list = list.to_vec();
         let mut membership = membership(&self.index, &self.list, survey.answers(), survey.is_complete());
         membership.resting = self.schedule.resting();

@@ -28,7 +28,8 @@ pub struct Survey {
     /// Each with the member as it was listed when it was asked.
     answers: Vec<(ListedMember, Evidence)>,
     under_way: FuturesUnordered<BoxFuture<'static, Reply>>,
-    complete: bool,
+    /// Since when every member has answered or has had its time to answer.
+    complete: Option<Instant>,
 }
 
 enum Reply {
@@ -64,7 +65,7 @@ impl Survey {
             asked: Vec::new(),
             answers: Vec::new(),
             under_way: FuturesUnordered::new(),
-            complete: false,
+            complete: None,
         };
         let etcd = etcd.clone();
         let voter = last
@@ -101,11 +102,11 @@ impl Survey {
     /// # Errors
     /// The list cannot be read.
     pub async fn next(&mut self) -> Result<(), Error> {
-        if self.complete {
+        if self.is_complete() {
             return std::future::pending().await;
         }
         match self.under_way.next().await {
-            None => self.complete = true,
+            None => self.complete = Some(clock::now()),
             Some(Reply::List(list)) => {
                 let members = list?.members;
                 for member in &members {
@@ -138,7 +139,13 @@ impl Survey {
 
     /// Whether every member has answered or had its time to answer.
     pub fn is_complete(&self) -> bool {
+        self.complete.is_some()
+    }
+
+    /// Whether the last answer came longer ago than this.
+    pub fn is_older_than(&self, limit: Duration) -> bool {
         self.complete
+            .is_some_and(|since| clock::now().saturating_duration_since(since) > limit)
     }
 
     /// How old the answers may be.
