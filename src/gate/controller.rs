@@ -10,7 +10,7 @@ use super::plan::{self, BundleVersions, Plan};
 use super::releases::Releases;
 use super::restriction::{Blocked, Restriction};
 use super::status::{Status, StatusJson};
-use super::status_key::StatusKey;
+use super::status_key::{Known, StatusKey};
 use crate::etcd::{Fence, Stop, Txn};
 use crate::failpoint;
 use crate::retry::Delays;
@@ -98,12 +98,11 @@ impl<R: Reconcile> GateController<R> {
         let _ends = self.summaries.ends();
         let settled = Instant::now() + self.times.settle;
         let mut preceded = None;
-        let mut status_json = None;
+        let mut known = Known::default();
         let mut delays = Delays::new(REPLAN_DELAY / 10, REPLAN_DELAY);
         loop {
             let began = Instant::now();
-            let known = status_json.take();
-            match StatusKey::read(&self.store, &self.fence, &self.node, &self.summaries, known).await {
+            match StatusKey::read(&self.store, &self.fence, &self.node, &self.summaries, &mut known).await {
                 Ok(mut key) => {
                     let Err(stop) = self.carry_out_plan(&mut key, settled, &mut preceded).await;
                     match stop {
@@ -113,7 +112,7 @@ impl<R: Reconcile> GateController<R> {
                             warn!("writing the reconciler status failed, reading it again: {error}");
                         }
                     }
-                    status_json = key.into_status_json();
+                    known = key.into_known();
                 }
                 Err(error) => warn!("cannot read the reconciler status, trying again: {error}"),
             }
@@ -137,6 +136,9 @@ impl<R: Reconcile> GateController<R> {
         let plan = plan::plan(key.status(), preceded, &self.bundle);
         info!(term = %self.fence.term(), "{plan}");
         failpoint::pause_at("gate.planned").await;
+        if !matches!(plan, Plan::CreateAgain | Plan::Restrict(_)) {
+            key.clear_blockers();
+        }
         match &plan {
             Plan::Create | Plan::Leave => key.write_status_json().await?,
             Plan::Work(to) => {
@@ -180,7 +182,7 @@ impl<R: Reconcile> GateController<R> {
     /// beside the waiting, which an API server that hangs must not hold up, and to its end, which no change of a node
     /// cuts short.
     async fn restrict(&mut self, key: &mut StatusKey, to: Option<&Status>) -> Result<(), Stop> {
-        let blocked = Blocked::new(self.store.etcd.metrics());
+        let blocked = Blocked::new(self.store.etcd.metrics(), key.blockers());
         let mut message = blocked.subscribe();
         let (resources, fence) = (&mut self.resources, &self.fence);
         let announcing = async {

@@ -10,7 +10,7 @@ use tracing::{info, warn};
 use crate::causes;
 use crate::etcd::session::SessionError;
 use crate::etcd::{
-    Error, KeyRange, KeyValue, Pulse, Revision, Session, Txn, TxnError, Watcher, Window, Witness,
+    Error, KeyRange, KeyValue, LeaseId, Pulse, Revision, Session, Txn, TxnError, Watcher, Window, Witness,
 };
 use crate::failpoint;
 use crate::proto::Registration;
@@ -134,9 +134,7 @@ async fn wait_until_free(store: &Store, who: &Registrant) -> Result<Revision, Re
         let Some(found) = found else {
             return Ok(Revision::ABSENT);
         };
-        let process = Registration::decode(&*found.value)
-            .map(|found| found.process)
-            .unwrap_or_default();
+        let process = process_of(&found);
         if process == who.process {
             return Ok(found.mod_revision);
         }
@@ -179,12 +177,33 @@ async fn write_record(
     match store.etcd.unfenced(txn).await {
         Ok(committed) => Ok(committed.revision),
         // The record may have been written: its lease says whether this process wrote it.
-        Err(TxnError::Unknown(_) | TxnError::Conflict { .. }) => match store.etcd.get(&key).await? {
-            (Some(found), _) if found.lease == Some(session.lease()) => Ok(found.mod_revision),
-            _ => Err(RegisterError::Taken),
-        },
+        Err(in_doubt @ (TxnError::Unknown(_) | TxnError::Conflict { .. })) => {
+            let (found, _) = store.etcd.get(&key).await?;
+            written_as(found.as_ref(), who, session.lease(), in_doubt)
+        }
         Err(error) => Err(error.into()),
     }
+}
+
+/// What became of a write that ended with this error, by the record that was found after it.
+fn written_as(
+    found: Option<&KeyValue>,
+    who: &Registrant,
+    lease: LeaseId,
+    error: TxnError,
+) -> Result<Revision, RegisterError> {
+    match found {
+        Some(found) if found.lease == Some(lease) => Ok(found.mod_revision),
+        Some(found) if process_of(found) != who.process => Err(RegisterError::Taken),
+        _ => Err(error.into()),
+    }
+}
+
+/// The process of a record; empty if it cannot be read.
+fn process_of(record: &KeyValue) -> String {
+    Registration::decode(&*record.value)
+        .map(|record| record.process)
+        .unwrap_or_default()
 }
 
 /// Resolves when the record is no longer the one that was written at `revision`.
@@ -192,4 +211,46 @@ async fn touched(store: &Store, who: &Registrant, revision: Revision) {
     let key = store.keys.registration(&who.node);
     let untouched = |record: &KeyValue| record.mod_revision == revision;
     store.etcd.while_key(&key, untouched).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::release::Release;
+
+    #[test]
+    fn a_node_id_is_taken_only_where_the_record_of_another_process_is_found() {
+        let who = Registrant {
+            node: "a".parse().unwrap(),
+            version: Release::new(0, 5, 0).into(),
+            process: "mine".to_owned(),
+            ttl: Duration::from_secs(10),
+            page: String::new(),
+        };
+        let record = |process: &str, lease| KeyValue {
+            key: b"/q/nodes/a/release".to_vec(),
+            value: Registration {
+                process: process.to_owned(),
+                ..Registration::default()
+            }
+            .encode_to_vec(),
+            create_revision: Revision(7),
+            mod_revision: Revision(7),
+            lease: Some(LeaseId(lease)),
+        };
+        let after = |found: Option<KeyValue>| {
+            let error = TxnError::Conflict {
+                first_key_created: Revision::ABSENT,
+            };
+            written_as(found.as_ref(), &who, LeaseId(1), error)
+        };
+        assert_eq!(after(Some(record("mine", 1))).unwrap(), Revision(7));
+        assert!(matches!(
+            after(Some(record("other", 2))),
+            Err(RegisterError::Taken)
+        ));
+        for unwritten in [None, Some(record("mine", 2))] {
+            assert!(matches!(after(unwritten), Err(RegisterError::Write(_))));
+        }
+    }
 }

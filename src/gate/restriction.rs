@@ -8,7 +8,7 @@ use tracing::{info, warn};
 use super::plan::{self, BundleVersions};
 use super::releases::{LastWrite, Releases};
 use super::status::Status;
-use super::status_key::StatusKey;
+use super::status_key::{StatusKey, WAITING_FOR_NODES};
 use crate::etcd::{Etcd, KeyRange, Stop, Txn};
 use crate::failpoint;
 use crate::metrics::Metrics;
@@ -90,7 +90,7 @@ impl Restriction<'_> {
     /// status was written: where it was not, the watches bring the node or the status that changed.
     async fn try_write(&mut self, last_write: Option<LastWrite>) -> Result<bool, Stop> {
         self.blocked.by(None);
-        self.key.clear_degraded();
+        self.key.clear_blockers();
         if let Some(known) = &last_write
             && !are_known(self.etcd, &self.nodes, known).await
         {
@@ -125,14 +125,13 @@ impl Restriction<'_> {
         }
     }
 
-    /// Shows what is in the way, if that is news.
+    /// Shows what is in the way. Where that is no news, the status beside it may be: someone else may have changed it.
     async fn show(&mut self, blockers: &str) -> Result<(), Stop> {
         if self.blocked.by(Some(blockers)) {
             warn!("the reconciler status cannot be restricted yet: {blockers}");
-            self.key.set_degraded("WaitingForNodes", blockers);
-            self.key.write_status_json().await?;
+            self.key.set_degraded(WAITING_FOR_NODES, blockers);
         }
-        Ok(())
+        self.key.write_status_json().await
     }
 
     /// Resolves when the releases changed, and after this time at the latest.
@@ -174,10 +173,10 @@ pub(super) struct Blocked {
 }
 
 impl Blocked {
-    /// Nothing is in the way yet.
-    pub fn new(metrics: &Metrics) -> Self {
+    /// Nothing is in the way yet but what an earlier plan of the term has found, which was announced then.
+    pub fn new(metrics: &Metrics, announced: Option<&str>) -> Self {
         Self {
-            message: watch::Sender::new(None),
+            message: watch::Sender::new(announced.map(str::to_owned)),
             metrics: metrics.clone(),
             _ends_with_the_wait: TermGauges::new([metrics.gate_blocked.clone()]),
         }

@@ -9,6 +9,18 @@ use crate::store::Store;
 use crate::store::object::time;
 use crate::summary::Latest;
 
+/// Why the state is degraded while nodes are in the way of a restriction.
+pub(super) const WAITING_FOR_NODES: &str = "WaitingForNodes";
+
+/// What a leader knows of `status.json` from one reading of the status to the next.
+#[derive(Default)]
+pub(super) struct Known {
+    /// Its content; `None` while it is not known.
+    status_json: Option<StatusJson>,
+    /// What is wrong. It lasts, also when someone else writes the status.
+    degraded: Option<Degraded>,
+}
+
 /// The status as it was read, and as it was written since then.
 pub(super) struct StatusKey {
     store: Store,
@@ -28,13 +40,13 @@ pub(super) struct StatusKey {
 
 impl StatusKey {
     /// Reads the status, and watches it from then on: the first write opens the watch, or [`StatusKey::changed_by_others`].
-    /// `status_json` is the content of `status.json`, if it is known.
+    /// Takes `known` over where it succeeds.
     pub async fn read(
         store: &Store,
         fence: &Fence,
         node: &str,
         summaries: &Latest<StatusJson>,
-        status_json: Option<StatusJson>,
+        known: &mut Known,
     ) -> Result<Self, Error> {
         let name = store.keys.status();
         let (stored, revision) = store.etcd.get(&name).await?;
@@ -44,6 +56,10 @@ impl StatusKey {
                 .inspect_err(|error| warn!("the stored status counts as none: {error}"))
                 .ok()
         });
+        let Known {
+            status_json,
+            degraded,
+        } = std::mem::take(known);
         Ok(Self {
             store: store.clone(),
             fence: fence.clone(),
@@ -51,15 +67,18 @@ impl StatusKey {
             status,
             mod_revision: stored.map_or(Revision::ABSENT, |stored| stored.mod_revision),
             watcher,
-            degraded: None,
+            degraded,
             status_json,
             summaries: summaries.clone(),
         })
     }
 
-    /// The content of `status.json`, if it is known.
-    pub fn into_status_json(self) -> Option<StatusJson> {
-        self.status_json
+    /// What is known, for the next reading.
+    pub fn into_known(self) -> Known {
+        Known {
+            status_json: self.status_json,
+            degraded: self.degraded,
+        }
     }
 
     /// The status; `None` if it is absent or malformed.
@@ -156,6 +175,20 @@ impl StatusKey {
             since,
         });
         news
+    }
+
+    /// The nodes in the way of a restriction, if that is what is wrong.
+    pub fn blockers(&self) -> Option<&str> {
+        let degraded = self.degraded.as_ref();
+        let waiting = degraded.filter(|degraded| degraded.reason == WAITING_FOR_NODES);
+        waiting.map(|waiting| &*waiting.message)
+    }
+
+    /// No node is in the way any more: clears that for the next write, and leaves any other trouble.
+    pub fn clear_blockers(&mut self) {
+        if self.blockers().is_some() {
+            self.degraded = None;
+        }
     }
 
     /// Clears what is wrong, for the next write. Returns whether anything was.

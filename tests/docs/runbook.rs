@@ -39,7 +39,7 @@ const REASONS: [(&str, &str); 16] = [
         "src/resources/report.rs",
         r#"(?:Some\(Stopped::.*\)|None if .*) => "(\w+)""#,
     ),
-    ("src/gate/restriction.rs", r#"set_degraded\("(\w+)""#),
+    ("src/gate/status_key.rs", r#"const \w+: &str = "(\w+)""#),
     // Of plugins.
     ("src/csi/error.rs", r#"Self::\w+ \{ \.\. \} => "(\w+)""#),
     (

@@ -63,6 +63,30 @@ async fn a_replica_of_an_incompatible_release_blocks_until_it_is_gone() {
     wait_done(&cluster, &term).await;
 }
 
+#[tokio::test]
+async fn a_node_that_stays_in_the_way_is_announced_once_when_the_status_is_planned_again() {
+    let cluster = Cluster::start().await;
+    cluster.register("c2", release(2)).await;
+    let (_, term) = restricting(&cluster).await;
+    wait_blocked(&cluster, &term, "node c2 at 0.2.0, needs 0.3.0").await;
+    let blocked = cluster.wait_for_status_json(|_| true).await;
+    let announced = term.recorder.announcing();
+    cluster.put_status(status(State::Done, 4, 2).encode()).await;
+    let replanned = cluster
+        .wait_for_status_json(|json| json["minimumCompatibleRelease"] == "0.2.0")
+        .await;
+    assert_eq!(replanned["degraded"], blocked["degraded"]);
+    assert_eq!(term.recorder.announcing(), announced);
+    assert_eq!(cluster.gate_blocked(), 1);
+    // The new state needs no more of the nodes than this one.
+    cluster.put_status(status(State::Done, 4, 3).encode()).await;
+    let admitted = cluster
+        .wait_for_status_json(|json| json["minimumCompatibleRelease"] == "0.3.0")
+        .await;
+    assert!(admitted["degraded"].is_null(), "{admitted}");
+    assert_eq!(cluster.gate_blocked(), 0);
+}
+
 /// `status.json` shows that there was a status: replicas that it admitted may run.
 #[tokio::test]
 async fn a_status_that_was_deleted_is_no_way_round_a_replica_that_the_new_state_excludes() {

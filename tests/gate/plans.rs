@@ -203,6 +203,32 @@ async fn a_later_pass_that_fails_sets_degraded_until_one_succeeds() {
     assert_eq!(read_status(&cluster.store).await.unwrap().mod_revision, written);
 }
 
+/// Each status that someone else writes is planned again; the API server is away all the time.
+#[tokio::test]
+async fn a_trouble_that_lasts_keeps_its_beginning_when_the_status_is_planned_again() {
+    let cluster = Cluster::start().await;
+    let term = cluster.term(&bundle(5, 3)).await;
+    cluster.wait_for_status(&status(State::Done, 5, 3)).await;
+    term.recorder.will(Err("the apiserver is away"));
+    term.recorder.change();
+    let began = cluster
+        .wait_for_status_json(|json| !json["degraded"].is_null())
+        .await;
+    for (written, minimum, state) in [(4, 3, "WORKING"), (5, 3, "DONE"), (9, 9, "WORKING")] {
+        cluster
+            .put_status(status(State::Done, written, minimum).encode())
+            .await;
+        let replanned = cluster.wait_for_status_json(|json| json["state"] == state).await;
+        assert_eq!(replanned["degraded"], began["degraded"]);
+    }
+    term.recorder.will(Ok(()));
+    term.recorder.change();
+    cluster.wait_for_status(&status(State::Done, 5, 3)).await;
+    cluster
+        .wait_for_status_json(|json| json["degraded"].is_null())
+        .await;
+}
+
 #[tokio::test]
 async fn passes_that_change_nothing_write_nothing() {
     let cluster = Cluster::start().await;
