@@ -98,6 +98,19 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
+    /// Why there is no connection to endpoints that have just answered. What is wrong with the settings is found out before; a member
+    /// that is removed or stops in between is found out here.
+    fn of_connection(error: Error, live: &[String]) -> Self {
+        match error.class {
+            Class::Settings => Self::Setup(error),
+            _ => Self::NoneAnswers(
+                live.iter()
+                    .map(|endpoint| (endpoint.clone(), error.clone()))
+                    .collect(),
+            ),
+        }
+    }
+
     /// Whether another attempt may succeed although the settings stay the same.
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -156,7 +169,7 @@ impl Etcd {
         }
         let connection = Connection::open(&config, &live, credentials)
             .await
-            .map_err(ConnectError::Setup)?;
+            .map_err(|error| ConnectError::of_connection(error, &live))?;
         let etcd = Self(Arc::new(Shared {
             config,
             metrics,
@@ -405,5 +418,28 @@ impl Patience {
 
     pub async fn wait(&mut self) {
         self.delays.wait().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A member that is removed, or stops, fails the log-in with this text although it had answered the question before.
+    #[test]
+    fn a_member_that_stops_while_a_client_connects_is_no_fault_of_the_settings() {
+        let live = ["http://10.0.0.1:2379".to_owned()];
+        let of = |class, message: &str| {
+            let error = Error::new("connect", "Unknown", class, message.to_owned());
+            ConnectError::of_connection(error, &live)
+        };
+        let stopped = of(Class::Unavailable, "raft: stopped");
+        assert!(stopped.is_retryable(), "{stopped}");
+        assert!(
+            matches!(&stopped, ConnectError::NoneAnswers(answers) if answers[0].1.is_between_leaders()),
+            "{stopped:?}"
+        );
+        let wrong = of(Class::Settings, "no certificate");
+        assert!(matches!(wrong, ConnectError::Setup(_)), "{wrong:?}");
     }
 }

@@ -5,12 +5,13 @@
 //! makes them wait, so each endpoint is probed by itself first. The configured ones always stay candidates, as the way
 //! back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use etcd_client::Client;
+use futures::future::{Either, select};
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use tokio::sync::Notify;
@@ -19,10 +20,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::answer::Answer;
-use super::config::Credentials;
+use super::config::{Config, Credentials};
 use super::connect::{Etcd, STRAGGLERS, Shared};
 use super::connection::Connection;
 use super::error::{Class, Error};
+use super::kv::Revision;
 use super::probe::{Pending, Probe, Probed, clusters, configured};
 use super::silence;
 use super::store_identity::StoreLost;
@@ -35,6 +37,26 @@ const RECHECK_PAUSE: Policy = Policy::new(Duration::from_secs(1), Duration::from
 /// An endpoint that answers this much later than the first one leaves the channel, and comes back with a check at which it
 /// answers in time: one that came back with its late answer would leave and come back at every check.
 const LATE: Duration = Duration::from_secs(1);
+
+/// What a check of the endpoints asks.
+struct Check {
+    begun: Instant,
+    candidates: BTreeSet<String>,
+    /// The highest revision that was seen before it.
+    floor: Revision,
+}
+
+impl Check {
+    fn probe(
+        &self,
+        config: &Config,
+        credentials: &Credentials,
+        known: &BTreeMap<String, Client>,
+        earlier: Pending,
+    ) -> Probe {
+        Probe::begin(config, credentials, known, &self.candidates, self.floor, earlier)
+    }
+}
 
 impl Etcd {
     /// Keeps the endpoints, the certificates and the password current until cancelled.
@@ -80,8 +102,8 @@ impl Etcd {
         }
     }
 
-    /// Checks the endpoints once. One that is late is awaited no longer than [`LATE`], so that another that hangs meanwhile
-    /// is found by the next check; `pending` asks it on, from check to check.
+    /// Checks the endpoints once, with the credentials in use. Where others are on disk, those are tried beside it: the endpoints
+    /// are followed whether they work or not, and a leader that etcd refuses for its old password waits for the new one.
     async fn check_endpoints(&self, pending: &mut Pending) {
         let begun = Instant::now();
         let config = &self.0.config;
@@ -93,7 +115,6 @@ impl Etcd {
                 connection.credentials.clone()
             }
         };
-        let renewed = credentials != connection.credentials;
         let mut candidates = configured(config);
         if config.sync_endpoints {
             // Without a member list the endpoints in use stay candidates.
@@ -104,15 +125,59 @@ impl Etcd {
         let Ok(floor) = self.before_request("range") else {
             return;
         };
-        let (known, earlier) = match renewed {
-            false => (self.endpoint_clients().clone(), std::mem::take(pending)),
-            // Those answer with the credentials of before.
-            true => Default::default(),
+        let check = Check {
+            begun,
+            candidates,
+            floor,
         };
+        if credentials == connection.credentials {
+            self.check_with(&credentials, &check, pending).await;
+            return;
+        }
+        let renewed = {
+            let renewing = pin!(self.renew(credentials, &check));
+            let checking = pin!(self.check_with(&connection.credentials, &check, pending));
+            match select(renewing, checking).await {
+                Either::Left((None, checking)) => {
+                    checking.await;
+                    None
+                }
+                Either::Left((renewed, _)) => renewed,
+                Either::Right(((), renewing)) => renewing.await,
+            }
+        };
+        // What the check has left answers with the credentials of before.
+        if let Some((clients, awaited)) = renewed {
+            *self.endpoint_clients() = clients;
+            *pending = awaited;
+        }
+    }
+
+    /// Checks the endpoints with the credentials in use. One that is late is awaited no longer than [`LATE`], so that another
+    /// that hangs meanwhile is found by the next check; `pending` asks it on, from check to check.
+    async fn check_with(&self, credentials: &Credentials, check: &Check, pending: &mut Pending) {
+        let (known, earlier) = (self.endpoint_clients().clone(), std::mem::take(pending));
         let late = earlier.endpoints().clone();
-        let mut probe = Probe::begin(config, &credentials, &known, &candidates, floor, earlier);
-        // A leader that etcd refuses for its old password waits for the new one.
-        let patience = if renewed { STRAGGLERS } else { LATE };
+        let mut probe = check.probe(&self.0.config, credentials, &known, earlier);
+        let in_time = self.collect_in_time(&mut probe, &late, LATE).await;
+        let (answers, clients, awaited) = probe.end();
+        *self.endpoint_clients() = clients;
+        *pending = awaited;
+        let (live, refused) = self.of_this_store(&answers);
+        self.note_quorum(check.begun, &live, &answers);
+        self.note_answers(check, &answers, refused);
+        let live = if in_time.is_empty() { live } else { in_time };
+        self.use_serving(live).await;
+    }
+
+    /// Waits until an endpoint of this store has answered, and for this long for the others; for all of them where none has.
+    /// Returns those that have, without the `late` ones.
+    async fn collect_in_time(
+        &self,
+        probe: &mut Probe,
+        late: &BTreeSet<String>,
+        patience: Duration,
+    ) -> Vec<String> {
         probe
             .collect(patience, |answers, _| {
                 answers.iter().any(|probed| probed.answer.is_ok())
@@ -123,25 +188,28 @@ impl Etcd {
         if in_time.is_empty() {
             probe.collect(Duration::MAX, |_, _| false).await;
         }
-        let (answers, clients, awaited) = probe.end();
-        *self.endpoint_clients() = clients;
-        *pending = awaited;
-        let (live, refused) = self.of_this_store(&answers);
-        if !renewed {
-            self.note_quorum(begun, &live, &answers);
-        }
-        self.note_refused(refused);
-        let clusters = clusters(&answers).into_iter().map(|(_, cluster)| cluster);
-        self.judge_clusters(candidates.len(), clusters);
-        let live = if in_time.is_empty() { live } else { in_time };
-        match renewed {
-            true => self.use_renewed(credentials, live, &answers).await,
-            false => _ = self.use_serving(live).await,
-        }
+        in_time
     }
 
-    /// Connects with the credentials that have changed on disk to the endpoints that answer with them.
-    async fn use_renewed(&self, credentials: Credentials, mut live: Vec<String>, answers: &[Probed]) {
+    /// Takes note of the stores that the endpoints serve.
+    fn note_answers(&self, check: &Check, answers: &[Probed], refused: BTreeMap<String, Error>) {
+        self.note_refused(refused);
+        let clusters = clusters(answers).into_iter().map(|(_, cluster)| cluster);
+        self.judge_clusters(check.candidates.len(), clusters);
+    }
+
+    /// Connects with credentials that have changed on disk to the endpoints that answer with them. Returns the clients of those, and
+    /// what is still asked with these credentials; `None` if the ones in use stay in use.
+    async fn renew(
+        &self,
+        credentials: Credentials,
+        check: &Check,
+    ) -> Option<(BTreeMap<String, Client>, Pending)> {
+        let mut probe = check.probe(&self.0.config, &credentials, &BTreeMap::new(), Pending::default());
+        self.collect_in_time(&mut probe, &BTreeSet::new(), STRAGGLERS)
+            .await;
+        let (answers, clients, awaited) = probe.end();
+        let (mut live, refused) = self.of_this_store(&answers);
         let _changing = self.0.changing.lock().await;
         self.leave_out_excluded(&mut live);
         if live.is_empty() {
@@ -157,15 +225,20 @@ impl Etcd {
                     error.message()
                 );
             }
-            return;
+            return None;
         }
         match Connection::open(&self.0.config, &live, credentials).await {
             Ok(fresh) => {
                 *self.0.connection.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fresh);
                 info!("etcd credentials changed on disk: reconnected");
                 self.set_live(live);
+                self.note_answers(check, &answers, refused);
+                Some((clients, awaited))
             }
-            Err(error) => warn!("etcd credentials changed on disk, but do not work: {error}"),
+            Err(error) => {
+                warn!("etcd credentials changed on disk, but do not work: {error}");
+                None
+            }
         }
     }
 

@@ -166,9 +166,14 @@ impl Error {
         self.class == Class::Unavailable && TEXTS.iter().any(|text| self.message.contains(text))
     }
 
-    /// Whether the members had no raft leader or were changing it. In a healthy cluster that lasts about a second.
+    /// Whether the members had no raft leader or were changing it, or the one that was asked was leaving them. In a healthy cluster
+    /// that lasts about a second.
     pub fn is_between_leaders(&self) -> bool {
-        const TEXTS: [&str; 2] = ["etcdserver: no leader", "etcdserver: leader changed"];
+        const TEXTS: [&str; 3] = [
+            "etcdserver: no leader",
+            "etcdserver: leader changed",
+            "raft: stopped",
+        ];
         TEXTS.iter().any(|text| self.message.contains(text))
     }
 

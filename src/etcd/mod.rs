@@ -43,4 +43,5 @@ pub use range::Pages;
 pub use session::{LeaseTimes, Pulse, Session, Window};
 pub use store_identity::{ClusterId, StoreLost, Witness};
 pub use txn::{Committed, Txn, TxnError};
+pub(crate) use watch::delay_after;
 pub use watch::{Event, Progress, Watched, Watcher};

@@ -17,10 +17,12 @@ use super::store_identity::{Epoch, Header};
 use crate::metrics::Reason;
 use crate::retry::Delays;
 
+mod calm;
 mod event;
 mod history;
 mod progress;
 
+pub(crate) use calm::delay_after;
 pub use event::Event;
 use event::event_of;
 use history::LastChange;
@@ -96,10 +98,6 @@ impl Watcher {
         }
     }
 }
-
-/// After a stream that lasted this long the delays start again from the first. The longest delay is as long, so that a
-/// stream which breaks each time is opened no more often than one that cannot be opened at all.
-const CALM: Duration = Duration::from_secs(5);
 
 /// After this long a stream has brought what was missed before it was opened, which etcd sends in a loop of 100 ms: its progress
 /// counts from then on.
@@ -332,10 +330,7 @@ impl Watch {
     fn reopen(&mut self, reason: &'static str) {
         self.close(reason);
         self.renewed_token = false;
-        if self.opened.elapsed() > CALM {
-            self.delays.reset();
-        }
-        self.pause = Some(self.delays.next_delay());
+        self.pause = Some(delay_after(self.opened.elapsed(), &mut self.delays));
     }
 
     /// Reopens the stream at a revision that the store has reached. Newer etcd (3.5.30, unlike 3.5.16; its issue 20221) does

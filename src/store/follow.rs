@@ -1,12 +1,15 @@
 //! List, then watch, without an end: the keys of a range now, and every change from then on.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tracing::warn;
 
-use crate::etcd::{Etcd, Event, KeyRange, KeyValue, Pages, Progress, Revision, Watched, Watcher};
+use crate::etcd::{
+    Etcd, Event, KeyRange, KeyValue, Pages, Progress, Revision, Watched, Watcher, delay_after,
+};
 use crate::retry::Delays;
 
 /// A step of following a range.
@@ -82,7 +85,8 @@ struct Follow {
 
 enum State {
     Listing(Pages),
-    Watching(Watcher),
+    /// Since this moment.
+    Watching(Watcher, Instant),
 }
 
 impl Follow {
@@ -97,31 +101,35 @@ impl Follow {
                             let mut watcher = Watcher::after(pages, &self.progress);
                             // Before the caller acts on the list, so that the first change after it comes at once.
                             watcher.open().await;
-                            self.state = State::Watching(watcher);
+                            self.state = State::Watching(watcher, Instant::now());
                             self.progress.show(revision);
                             return Update::Listed(revision);
                         }
                         Err(error) => {
                             warn!("listing etcd failed, trying again: {error}");
-                            self.list_again().await;
+                            self.list_again(Duration::ZERO).await;
                         }
                     }
                 }
-                State::Watching(watcher) => match watcher.next().await {
+                State::Watching(watcher, since) => match watcher.next().await {
                     Watched::Events(events) => {
                         // Only now it is sure that the list was not in vain.
                         self.delays.reset();
                         return Update::Events(events);
                     }
-                    Watched::Compacted => self.list_again().await,
+                    Watched::Compacted => {
+                        let watched = since.elapsed();
+                        self.list_again(watched).await;
+                    }
                 },
             }
         }
     }
 
-    async fn list_again(&mut self) {
+    /// Begins the list again, after a watch that lasted this long.
+    async fn list_again(&mut self, watched: Duration) {
         self.progress.forget();
-        self.delays.wait().await;
+        tokio::time::sleep(delay_after(watched, &mut self.delays)).await;
         self.state = State::Listing(self.etcd.pages(self.range.clone()));
     }
 }

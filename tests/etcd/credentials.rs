@@ -12,13 +12,16 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::following;
+use super::hanging::connected_to_all;
+use super::outages::wait_for_endpoints;
+use crate::support::access::Access;
 use crate::support::client::{
     RENEWED_TTL, commit, config, connect_with, lead, lead_for, pulse, put, renewed, requests,
 };
-use crate::support::etcd::{ClientTls, PASSWORD, TestEtcd, USER};
+use crate::support::etcd::{ClientTls, EtcdVersion, PASSWORD, PASSWORDS_CHECKED, TestEtcd, USER};
 use crate::support::proxy::{Network, Proxy};
 use crate::support::quorate::{Launch, TestReplica};
-use crate::support::wait::{SOON, eventually, same};
+use crate::support::wait::{SOON, eventually, grows, same};
 
 pub fn with_tls(etcd: &TestEtcd, files: TlsFiles) -> Config {
     let mut config = config(etcd.endpoints());
@@ -252,6 +255,39 @@ async fn a_password_that_changes_in_etcd_and_on_disk_is_adopted_without_losing_t
     })
     .await;
     renewed(leader.fence().window()).await;
+}
+
+#[tokio::test]
+async fn an_endpoint_that_hangs_leaves_the_channel_while_a_changed_password_is_refused() {
+    let etcd = TestEtcd::that_demands(Access::Password, EtcdVersion::Installed, 3, &[]).await;
+    let proxies: Vec<Proxy> = etcd
+        .endpoints()
+        .iter()
+        .map(|url| Proxy::in_front_of(url))
+        .collect();
+    let mut config = with_password(&etcd, PASSWORD);
+    config.endpoints = proxies.iter().map(Proxy::url).collect();
+    config.sync_endpoints = false;
+    let client = connected_to_all(config).await;
+    let _following = following(&client);
+    let mut all: Vec<String> = proxies.iter().map(Proxy::url).collect();
+    all.sort();
+    wait_for_endpoints(&client, &all).await;
+    with_password(&etcd, "wrong");
+    grows("etcd is asked to check a password", async || {
+        etcd.members[0].metric(PASSWORDS_CHECKED).await
+    })
+    .await;
+    proxies[1].set(Network::BlackHole);
+    let rest: Vec<String> = all
+        .iter()
+        .filter(|url| **url != proxies[1].url())
+        .cloned()
+        .collect();
+    wait_for_endpoints(&client, &rest).await;
+    put(&client, "/quorate/e", "1").await;
+    proxies[1].set(Network::Passes);
+    wait_for_endpoints(&client, &all).await;
 }
 
 #[tokio::test]
