@@ -13,9 +13,26 @@ use crate::store::object::{decode, task};
 use crate::store::writer::{Proof, Unit, Writer};
 use crate::store::{Keys, Name, Store};
 
-/// What became of an action: done at this revision or before it, or not, as far as is known. What etcd holds by then decides what
-/// follows.
-pub type Outcome = Result<Revision, Stop>;
+/// What became of an action: an end, or none as far as is known. What etcd holds by then decides what follows.
+pub type Outcome = Result<End, Stop>;
+
+/// How an action ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It was done, at this revision or before it.
+    Done(Revision),
+    /// Nothing was left to do, by what etcd held at this revision. Nothing was sent.
+    Unneeded(Revision),
+}
+
+impl End {
+    /// The revision that a copy of the store has to show before the next decision about the object.
+    pub fn revision(self) -> Revision {
+        match self {
+            Self::Done(revision) | Self::Unneeded(revision) => revision,
+        }
+    }
+}
 
 /// Carries out an action.
 pub async fn act(store: &Store, writer: &Writer, action: &Action) -> Outcome {
@@ -56,11 +73,11 @@ fn service_deletion(keys: &Keys, name: &Name, mod_revision: Revision, networks: 
 async fn delete(store: &Store, writer: &Writer, key: &[u8], unit: Unit) -> Outcome {
     failpoint::abort_at("deallocator.deleting");
     let outcome = match writer.write(unit).await {
-        Ok(revision) => Ok(revision),
+        Ok(revision) => Ok(End::Done(revision)),
         // Read again. A deletion that still happens after that read is harmless: its repetition is refused, as the
         // objects no longer are what it compares.
         Err(FencedError::Unknown(error)) => match store.etcd.get(key).await {
-            Ok((None, revision)) => Ok(revision),
+            Ok((None, revision)) => Ok(End::Done(revision)),
             Ok((Some(_), _)) => Err(error.into()),
             Err(unread) => Err(unread.into()),
         },
@@ -74,24 +91,36 @@ async fn delete(store: &Store, writer: &Writer, key: &[u8], unit: Unit) -> Outco
 async fn orphan(store: &Store, writer: &Writer, id: &TaskId) -> Outcome {
     failpoint::abort_at("deallocator.orphaning");
     let key = store.keys.task(&id.service, &id.name);
-    let stored = match store.etcd.get(&key).await {
-        Ok((stored, _)) => stored,
-        Err(error) => return Err(error.into()),
-    };
+    let (stored, now) = store.etcd.get(&key).await?;
+    let as_of = stored.as_ref().map_or(now, |kv| kv.mod_revision);
     let read = |value: &[u8]| decode::<Task>(&format!("{}/{}", id.service, id.name), value).ok();
     let unfinished = stored.and_then(|kv| {
         let task = read(&kv.value).filter(|task| !task::is_finished(task))?;
         Some((task.spec?.node.parse::<Name>().ok()?, kv))
     });
     let Some((node, kv)) = unfinished else {
-        return Err(Stop::Stale);
+        return Ok(End::Unneeded(as_of));
     };
     let unit = Unit::new()
-        .put(key, kv.mod_revision, orphaned(kv.value))
+        .put(key.clone(), kv.mod_revision, orphaned(kv.value))
         .proving(Proof::Unchanged(store.keys.node(&node), Revision::ABSENT));
-    let outcome = writer.write(unit).await;
+    let is_orphan = |task: &Task| {
+        let state = task.status.unwrap_or_default().state();
+        state == State::Orphaned && task.spec.as_ref().is_some_and(|spec| spec.node == node.as_str())
+    };
+    let outcome = match writer.write(unit).await {
+        Ok(revision) => Ok(End::Done(revision)),
+        // Read again, as after a deletion: only a leader makes an orphan.
+        Err(FencedError::Unknown(error)) => match store.etcd.get(&key).await? {
+            (Some(kv), _) if read(&kv.value).is_some_and(|task| is_orphan(&task)) => {
+                Ok(End::Done(kv.mod_revision))
+            }
+            _ => Err(error.into()),
+        },
+        Err(error) => Err(error.into()),
+    };
     failpoint::abort_at("deallocator.orphaned");
-    outcome.map_err(Stop::from)
+    outcome
 }
 
 /// The stored task with another state. Protobuf merges a message that follows another, so fields that only a newer

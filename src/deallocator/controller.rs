@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tracing::{debug, info, warn};
 
-use super::act::{Outcome, act};
+use super::act::{End, Outcome, act};
 use super::index::{Index, Item};
 use super::plan::{Action, Summary, plan};
 use super::summary::{DeletionsSummary, deletions};
@@ -133,12 +133,13 @@ impl<'d> TermState<'d> {
         let (mut last_error, mut over) = (None, false);
         for (item, (action, outcome)) in ended {
             match outcome {
-                Ok(revision) => self.acts.done(item, revision),
+                Ok(end) => self.acts.done(item, end.revision()),
                 Err(_) => self.acts.failed(item),
             }
             match outcome {
-                Ok(_) if matches!(action, Action::Orphan(_)) => orphaned.push(action),
-                Ok(_) => deleted.push(action),
+                Ok(End::Unneeded(_)) => debug!("no longer to do: {}", Summary(&[action])),
+                Ok(End::Done(_)) if matches!(action, Action::Orphan(_)) => orphaned.push(action),
+                Ok(End::Done(_)) => deleted.push(action),
                 Err(Stop::Stale) => {
                     self.gauges.metrics.deallocator_refused_transactions.inc();
                     debug!("refused, as something changed meanwhile: {}", Summary(&[action]));

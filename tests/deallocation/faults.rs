@@ -9,7 +9,9 @@ use quorate::proto::task_status::State;
 use quorate::store::Store;
 use quorate::store::object::mark::Marked;
 
-use super::{Summary, World, attempt, deallocate, deallocating, decide, history, network, service};
+use super::{
+    Summary, World, attempt, attempt_through, deallocate, deallocating, decide, history, network, service,
+};
 use crate::support::client::{failed_so_far, requests_so_far};
 use crate::support::leader::{Leader, store_on};
 use crate::support::proxy::{Network, Proxy};
@@ -271,6 +273,24 @@ async fn a_batch_without_an_answer_is_done_only_if_all_of_it_is_gone() {
     let (outcomes, ()) = tokio::join!(attempt(&cut_off, &fence, &actions), answered);
     assert_eq!(outcomes, ["Failed", "Failed"]);
     world.expect_objects(&["/services/a", "/services/b"]).await;
+    leader.resign().await;
+}
+
+/// What is done is counted and reported, also where its answer is lost.
+#[tokio::test]
+async fn tasks_that_were_orphaned_without_an_answer_are_found_done() {
+    let world = World::start().await;
+    for id in ["web/1", "web/2", "web/3"] {
+        world.task(id, "n1", State::Running).await;
+    }
+    let proxy = Proxy::in_front_of(&world.etcd.endpoints()[0]);
+    let cut_off = impatient(&world, &proxy, Duration::from_secs(2)).await;
+    let leader = Leader::elect(&world.store, "test").await;
+    let actions = decide(&world.store).await;
+    proxy.set(Network::LosesReplies);
+    let outcomes = attempt_through(&cut_off.etcd, &world.store, leader.fence(), &actions).await;
+    assert_eq!(outcomes, ["Done"; 3]);
+    assert!(requests_so_far(&cut_off.etcd, "txn", Code::DeadlineExceeded) > 0.0);
     leader.resign().await;
 }
 

@@ -14,11 +14,11 @@ use std::ops::{Deref, DerefMut};
 
 use futures::future::join_all;
 use prost::Message;
-use quorate::deallocator::act::{Outcome, act};
+use quorate::deallocator::act::{End, Outcome, act};
 use quorate::deallocator::controller::Deallocator;
 use quorate::deallocator::index::Index;
 use quorate::deallocator::plan::{Action, Summary, plan};
-use quorate::etcd::{Fence, KeyRange, Revision, Stop, Txn};
+use quorate::etcd::{Etcd, Fence, KeyRange, Revision, Stop, Txn};
 use quorate::proto::task_status::State;
 use quorate::proto::{Metadata, Network, Service, ServiceSpec, ServiceStatus, Task, TaskSpec, TaskStatus};
 use quorate::store::writer::writer;
@@ -149,16 +149,22 @@ async fn decide(store: &Store) -> Vec<Action> {
     actions
 }
 
-/// Carries out actions at the same time. Returns the outcome of each: `Done`, `Refused`, `Failed` or `LostLeadership`.
+/// Carries out actions at the same time. Returns the outcome of each: `Done`, `Unneeded`, `Refused`, `Failed` or `LostLeadership`.
 async fn attempt(store: &Store, fence: &Fence, actions: &[Action]) -> Vec<&'static str> {
-    let (writer, transactions) = writer(&store.etcd, fence);
+    attempt_through(&store.etcd, store, fence, actions).await
+}
+
+/// The same, with the transactions over a connection of their own.
+async fn attempt_through(etcd: &Etcd, store: &Store, fence: &Fence, actions: &[Action]) -> Vec<&'static str> {
+    let (writer, transactions) = writer(etcd, fence);
     let acting = join_all(actions.iter().map(|action| act(store, &writer, action)));
     let outcomes = tokio::select! {
         outcomes = acting => outcomes,
         () = transactions => panic!("the writer ended before its units"),
     };
     let word = |outcome: Outcome| match outcome {
-        Ok(_) => "Done",
+        Ok(End::Done(_)) => "Done",
+        Ok(End::Unneeded(_)) => "Unneeded",
         Err(Stop::Stale) => "Refused",
         Err(Stop::Unavailable(_)) => "Failed",
         Err(Stop::LostLeadership) => "LostLeadership",

@@ -148,7 +148,11 @@ async fn a_task_that_finished_before_the_transaction_keeps_its_state() {
     world.task("web/1", "n1", State::Complete).await;
     let leader = Leader::elect(&world.store, "test").await;
     let outcome = attempt(&world.store, leader.fence(), &actions).await;
-    assert_eq!(outcome, ["Refused"]);
+    assert_eq!(
+        outcome,
+        ["Unneeded"],
+        "no transaction is sent that etcd could refuse"
+    );
     expect_states(&world, &[("web/1", State::Complete)]).await;
     leader.resign().await;
 }
