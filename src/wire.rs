@@ -1,5 +1,7 @@
 //! Encoded messages (protobuf), field by field, so that a write keeps what only a later release knows. Pure.
 
+use prost::Message;
+
 /// Groups within groups that are followed: as many as the decoder takes.
 const DEEPEST: u8 = 100;
 
@@ -34,9 +36,21 @@ pub fn with_message(message: &[u8], number: u64, change: impl FnOnce(&[u8]) -> V
     made
 }
 
+/// The message `after`, encoded, with what only a later release knows of the `stored` one. `before` is that as it was decoded,
+/// encoded again.
+pub fn updated<M: Message + Default + PartialEq>(stored: &[u8], before: &[u8], after: &M) -> Vec<u8> {
+    let known = after.encode_to_vec();
+    let made = with_unknown(stored, before, &known);
+    // The decoder takes a map whose wire type is wrong, so it may find other fields in such a value than are found here.
+    match M::decode(&*made) {
+        Ok(read) if read == *after => made,
+        _ => known,
+    }
+}
+
 /// The message `after`, which was made from `before`, with what `before` lacks of the `stored` message that it was decoded from: what
 /// only a later release knows, also in messages within it that are not repeated.
-pub fn with_unknown(stored: &[u8], before: &[u8], after: &[u8]) -> Vec<u8> {
+fn with_unknown(stored: &[u8], before: &[u8], after: &[u8]) -> Vec<u8> {
     let (was, knew) = (parts(stored), parts(before));
     let now = parts(after);
     let mut made = Vec::with_capacity(stored.len().max(after.len()));
@@ -236,6 +250,32 @@ mod tests {
             with_unknown(&stored, &field(1, b"b"), &field(1, b"c")),
             field(1, b"c")
         );
+    }
+
+    #[derive(Clone, PartialEq, Message)]
+    struct Named {
+        #[prost(string, tag = "1")]
+        name: String,
+        #[prost(btree_map = "string, string", tag = "3")]
+        labels: std::collections::BTreeMap<String, String>,
+    }
+
+    #[test]
+    fn an_update_reads_as_it_was_meant_whatever_the_decoder_took_for_a_map() {
+        let label = [field(1, b"a"), field(2, b"b")].concat();
+        // The number of its bytes, where a varint stands: by wire types, a name `a` follows.
+        let odd = [field(1, b"plugin"), vec![0x18, 6], label.clone()].concat();
+        let valid = [field(1, b"plugin"), field(3, &label)].concat();
+        for (stored, keeps) in [(valid, true), (odd, false)] {
+            let stored = [stored, field(9, b"later")].concat();
+            let before = Named::decode(&*stored).unwrap();
+            assert_eq!(before.labels.len(), 1, "{before:?}");
+            let mut after = before.clone();
+            after.labels.insert("c".to_owned(), "d".to_owned());
+            let made = updated(&stored, &before.encode_to_vec(), &after);
+            assert_eq!(Named::decode(&*made).unwrap(), after);
+            assert_eq!(fields(&made, |number| number == 9).is_empty(), !keeps);
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::proto::{Secret, SecretData};
 use crate::store::object::secret::{Form, form};
 use crate::store::object::{Malformed, decode};
 use crate::wipe::{Zeroizing, wipe};
-use crate::wire::with_unknown;
+use crate::wire::updated;
 
 /// Why a stored value cannot be encrypted to another key. No message has a value of the Secret in it.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +55,7 @@ pub fn encrypted(
     secret.sealed = Some(seal(recipient, etcd_key, &data.data)?);
     secret.data.values_mut().for_each(wipe);
     secret.data.clear();
-    Ok(Some(with_unknown(value, &before, &secret.encode_to_vec())))
+    Ok(Some(updated(value, &before, &secret)))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::cli::exit::Failure;
 use crate::etcd::{Revision, Txn};
 use crate::store::Store;
 use crate::store::object::{Malformed, Object, decode};
-use crate::wire::with_unknown;
+use crate::wire::updated;
 
 /// An object with its key and the revision that it was read at.
 #[derive(Clone, Debug)]
@@ -53,10 +53,9 @@ impl<O: Object> Versioned<O> {
     /// Replaces the object, if it is unchanged, and keeps what only a later release knows of it.
     pub fn put(&self, after: &O) -> Txn {
         let before = self.object.encode_to_vec();
-        Txn::new().when_unchanged(&self.key, self.revision).put(
-            &self.key,
-            with_unknown(&self.value, &before, &after.encode_to_vec()),
-        )
+        Txn::new()
+            .when_unchanged(&self.key, self.revision)
+            .put(&self.key, updated(&self.value, &before, after))
     }
 }
 

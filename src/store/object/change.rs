@@ -9,7 +9,7 @@ use super::{Header, Malformed, Object, decode};
 use crate::etcd::Revision;
 use crate::proto::Metadata;
 use crate::store::keys::{Id, Name};
-use crate::wire::with_unknown;
+use crate::wire::updated;
 
 /// A kind that `apply` writes.
 pub trait Appliable: Object {
@@ -242,8 +242,7 @@ impl<O: Appliable> Codec for Of<O> {
             Step::Nothing
         } else {
             // What only a later release knows stays.
-            let (before, after) = (before.encode_to_vec(), after.encode_to_vec());
-            Step::Configure(with_unknown(stored.value, &before, &after))
+            Step::Configure(updated(stored.value, &before.encode_to_vec(), &after))
         })
     }
 
