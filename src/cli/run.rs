@@ -1,5 +1,6 @@
 //! `quorate run`: a replica of the controller.
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -239,20 +240,26 @@ async fn connect(config: Config, metrics: &Metrics, limit: Option<Duration>) -> 
     }
 }
 
-/// Warns once of each release of etcd with a known fault that a member runs now. Tries again until etcd has listed its members. Never
-/// returns.
+/// Warns once of each release of etcd with a known fault that a member runs. Asks the members again until each has said its release.
+/// Never returns.
 async fn warn_of_known_faults<T>(store: Store) -> T {
-    let mut delays = Delays::etcd();
-    let facts = loop {
-        match Facts::to_show(&store).await {
-            Ok(facts) => break facts,
-            Err(_) => delays.wait().await,
+    // A member may be down for days: the last delay is long enough to be no load (INV-9).
+    let mut delays = Delays::new(Duration::from_secs(1), Duration::from_secs(60));
+    let mut warned = BTreeSet::new();
+    loop {
+        if let Ok(facts) = Facts::with_health(&store).await {
+            for release in faulty_releases(&facts.membership) {
+                if warned.insert((release.version.clone(), release.found.fault.source)) {
+                    warn!("a release of etcd with a known fault runs: {release}");
+                }
+            }
+            let mut listed = facts.membership.listed();
+            if listed.all(|member| member.evidence.status.answer().is_some()) {
+                return std::future::pending().await;
+            }
         }
-    };
-    for release in faulty_releases(&facts.membership) {
-        warn!("a release of etcd with a known fault runs: {release}");
+        delays.wait().await;
     }
-    std::future::pending().await
 }
 
 /// The node id of this replica: the flag, else the name of the pod, else that of the host.

@@ -2,15 +2,15 @@
 
 use std::cell::RefCell;
 use std::fmt::Display;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
 use super::LAST_LINES_LIMIT;
 use super::connection::{self, EtcdArgs};
-use super::duration::duration;
+use super::duration::{duration, shown as in_words};
 use super::exit::{Exit, Failure};
 use super::outage;
 use crate::gate::{Requirements, wait_ready};
@@ -23,8 +23,8 @@ use crate::resources::Bundle;
 #[command(
     after_long_help = "This is a start-up check for other programs. It registers nothing, so no upgrade waits for a process \
 that ran it: only replicas (quorate run) and nodes that are flagged as controllers hold back an upgrade.\n\n\
-Each new reason to wait is printed to stdout once. An etcd that does not answer is a reason to wait. One look is always \
-made: --timeout 0s asks whether the release is admitted now.\n\n\
+Each new reason to wait is printed to stdout once. Until the first connection, an etcd that does not answer is a reason to \
+wait; later, a note on stderr says so. One look is always made: --timeout 0s asks whether the release is admitted now.\n\n\
 Exit codes: 0 ready, 1 error, 2 timed out, 64 usage."
 )]
 pub struct WaitReadyArgs {
@@ -71,6 +71,7 @@ pub async fn run(args: WaitReadyArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             look.failed(&shown, error.to_string());
         })
         .await?;
+        look.unanswered.replace(Some(store.etcd.unanswered()));
         let waiting = wait_ready(&store, requirements, |reason| look.excluded(&shown, reason));
         outage::following(&store.etcd, waiting).await??;
         shown.line(format_args!(
@@ -100,6 +101,8 @@ const LOOK_LIMIT: Duration = Duration::from_secs(5);
 struct Look {
     last: RefCell<Seen>,
     made: Notify,
+    /// Since when etcd has not answered, from the first connection on.
+    unanswered: RefCell<Option<watch::Receiver<Option<Instant>>>>,
 }
 
 #[derive(Default, PartialEq)]
@@ -140,15 +143,49 @@ impl Look {
         }
     }
 
+    /// For how many seconds etcd has not answered, where it has answered before.
+    fn silence(&self) -> Option<u64> {
+        let unanswered = self.unanswered.borrow();
+        let since = *unanswered.as_ref()?.borrow();
+        Some(since?.elapsed().as_secs()).filter(|seconds| *seconds > 0)
+    }
+
     fn timed_out(&self, release: Release, limit: Duration) -> Failure {
         let failure = |message| Failure::new(Exit::TimedOut, message);
+        let limit = in_words(limit);
         match &*self.last.borrow() {
-            Seen::Excluded => failure(format!("release {release} is not admitted after {limit:?}"))
-                .hint("quorate status shows what the state is waiting for"),
-            Seen::NoAnswer(error) => failure(format!("the state was not seen within {limit:?}: {error}")),
+            Seen::Excluded => match self.silence() {
+                None => failure(format!("release {release} is not admitted after {limit}")),
+                Some(seconds) => failure(format!(
+                    "release {release} is not admitted after {limit}; etcd has not answered for the last {seconds} s"
+                )),
+            }
+            .hint("quorate status shows what the state is waiting for"),
+            Seen::NoAnswer(error) => failure(format!("the state was not seen within {limit}: {error}")),
             Seen::Nothing => failure(format!(
-                "the state was not seen within {limit:?}: etcd did not answer"
+                "the state was not seen within {limit}: etcd did not answer"
             )),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_out_says_since_when_etcd_has_not_answered() {
+        let look = Look::default();
+        look.made(Seen::Excluded);
+        let (sender, unanswered) = watch::channel(None);
+        look.unanswered.replace(Some(unanswered));
+        let said = || {
+            look.timed_out(Release::new(0, 4, 0), Duration::from_secs(9))
+                .to_string()
+        };
+        assert!(!said().contains("answered"), "{}", said());
+        sender.send_replace(Instant::now().checked_sub(Duration::from_secs(7)));
+        let said = said();
+        assert!(said.contains("etcd has not answered for the last "), "{said}");
     }
 }
