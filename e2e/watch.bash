@@ -10,7 +10,7 @@ watch_order() {
 #   has_followed NAME REVISION
 has_followed() { jq -se --argjson revision "$2" 'any(.[].Events // [] | .[]; .kv.mod_revision >= $revision)' "$logs/$1.log"; }
 
-# Claims that at no revision a pod was ready that the status excludes. A pod that is to be deleted is no longer counted, as
+# Claims that at no revision a pod was ready that the status excludes. A pod that is being deleted is no longer counted, as
 # in the endpoints of a Service.
 check_order() {
     local events checked last

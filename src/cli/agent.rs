@@ -12,6 +12,7 @@ use tracing::info;
 use super::exit::{Exit, Failure};
 use super::run::{LogFormat, cancel_then_abort, end, own_name, pulse_check, start_log};
 use super::signals::{ENDING, Signals};
+use super::values::address;
 use crate::agent::{
     self, AgentError, AgentStatus, CsiNodePlugin, ServerAddress, Settings, StateDirectory, StateError,
 };
@@ -82,7 +83,8 @@ pub struct AgentArgs {
         long,
         env = "QUORATE_LISTEN",
         value_name = "ADDRESS:PORT",
-        default_value = "0.0.0.0:8080"
+        default_value = "0.0.0.0:8080",
+        value_parser = address
     )]
     listen: SocketAddr,
 

@@ -8,7 +8,7 @@ use clap::Args;
 use super::exit::Failure;
 use super::output::warn;
 use crate::causes;
-use crate::etcd::{self, Class, Config, ConfigError, ConnectError, Etcd};
+use crate::etcd::{self, Class, Config, ConnectError, Etcd};
 use crate::metrics::Metrics;
 use crate::retry::Delays;
 use crate::store::{Keys, Store};
@@ -43,43 +43,19 @@ pub struct EtcdArgs {
     pub etcd_cacert: Option<PathBuf>,
 
     /// Client certificate (PEM)
-    #[arg(
-        long,
-        global = true,
-        env = "QUORATE_ETCD_CERT",
-        value_name = "FILE",
-        requires = "etcd_key"
-    )]
+    #[arg(long, global = true, env = "QUORATE_ETCD_CERT", value_name = "FILE")]
     pub etcd_cert: Option<PathBuf>,
 
     /// Key of the client certificate (PEM)
-    #[arg(
-        long,
-        global = true,
-        env = "QUORATE_ETCD_KEY",
-        value_name = "FILE",
-        requires = "etcd_cert"
-    )]
+    #[arg(long, global = true, env = "QUORATE_ETCD_KEY", value_name = "FILE")]
     pub etcd_key: Option<PathBuf>,
 
     /// etcd user
-    #[arg(
-        long,
-        global = true,
-        env = "QUORATE_ETCD_USER",
-        value_name = "NAME",
-        requires = "etcd_password_file"
-    )]
+    #[arg(long, global = true, env = "QUORATE_ETCD_USER", value_name = "NAME")]
     pub etcd_user: Option<String>,
 
     /// File that holds the etcd user's password
-    #[arg(
-        long,
-        global = true,
-        env = "QUORATE_ETCD_PASSWORD_FILE",
-        value_name = "FILE",
-        requires = "etcd_user"
-    )]
+    #[arg(long, global = true, env = "QUORATE_ETCD_PASSWORD_FILE", value_name = "FILE")]
     pub etcd_password_file: Option<PathBuf>,
 }
 
@@ -95,17 +71,36 @@ impl EtcdArgs {
         config
     }
 
-    /// The keys below the prefix.
+    /// The keys below the prefix. Each command that asks etcd begins with them, so the flags are checked here: one that asks nothing
+    /// must not be refused for a variable of etcd.
     ///
     /// # Errors
-    /// A usage failure if the prefix is malformed.
+    /// A usage failure if the prefix is malformed, or one of two flags that need each other is missing.
     pub fn keys(&self) -> Result<Keys, Failure> {
+        needs_both(
+            ("--etcd-cert", self.etcd_cert.is_some()),
+            ("--etcd-key", self.etcd_key.is_some()),
+        )?;
+        needs_both(
+            ("--etcd-user", self.etcd_user.is_some()),
+            ("--etcd-password-file", self.etcd_password_file.is_some()),
+        )?;
         let prefix = self
             .prefix
             .parse()
             .map_err(|error| Failure::usage(format!("--prefix: {error}")))?;
         Ok(Keys::new(prefix))
     }
+}
+
+fn needs_both(one: (&str, bool), other: (&str, bool)) -> Result<(), Failure> {
+    let ((given, _), (missing, _)) = match (one.1, other.1) {
+        (true, false) => (one, other),
+        (false, true) => (other, one),
+        _ => return Ok(()),
+    };
+    Err(Failure::usage(format_args!("{given} needs {missing}"))
+        .hint("each may come from its variable: see --help"))
 }
 
 /// How long a command waits while the members of etcd elect their leader, as after their leader was demoted.
@@ -156,13 +151,14 @@ pub async fn connect_to_show(args: &EtcdArgs) -> Result<Store, Failure> {
 /// # Errors
 /// No member answers.
 pub async fn connect_without_quorum(args: &EtcdArgs) -> Result<Store, Failure> {
+    let keys = args.keys()?;
     let mut config = args.config();
     config.serializable = true;
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
     let connected = Etcd::connect(config, metrics).await;
     let store = Store {
         etcd: connected.map_err(|error| refused_without_quorum(args, &error))?,
-        keys: args.keys()?,
+        keys,
     };
     let read = store.etcd.get(&store.keys.status()).await;
     read.map_err(|error| unreadable(&error, &store.keys))?;
@@ -235,13 +231,7 @@ async fn connect_while(
 pub fn refused(error: &ConnectError) -> Failure {
     let failure = Failure::failed(causes::chain(error));
     match error {
-        ConnectError::Config(
-            ConfigError::NoEndpoints
-            | ConfigError::Endpoint(_)
-            | ConfigError::UserInEndpoint(_)
-            | ConfigError::Scheme(_),
-        ) => Failure::usage(error),
-        ConnectError::Config(_) => failure,
+        ConnectError::Config(_) => Failure::usage(causes::chain(error)),
         ConnectError::SeveralClusters(_) => failure.hint("give --etcd-endpoints of one cluster"),
         ConnectError::Setup(_) => failure.hint("check --etcd-cacert, --etcd-cert and --etcd-key"),
         ConnectError::NoneAnswers(answers) => {

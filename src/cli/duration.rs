@@ -19,6 +19,12 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from(span).map_err(|_| format!("\"{text}\" is negative"))
 }
 
+/// A duration as it is given: `30s`, `1h 30m`.
+pub fn shown(duration: Duration) -> String {
+    SignedDuration::try_from(duration)
+        .map_or_else(|_| format!("{duration:?}"), |duration| format!("{duration:#}"))
+}
+
 /// A parser of whole seconds in this range, given as a duration or as a plain number. For what etcd counts in seconds.
 pub fn whole_seconds(
     range: RangeInclusive<u64>,
@@ -26,12 +32,11 @@ pub fn whole_seconds(
     move |text| {
         let fits = |given: &Duration| given.subsec_nanos() == 0 && range.contains(&given.as_secs());
         duration(text).ok().filter(fits).ok_or_else(|| {
-            let shown =
-                |seconds: &u64| SignedDuration::from_secs(i64::try_from(*seconds).unwrap_or(i64::MAX));
+            let seconds = |seconds: &u64| shown(Duration::from_secs(*seconds));
             format!(
-                "expected whole seconds, {:#} to {:#}: like 30s, 5m or 1h30m",
-                shown(range.start()),
-                shown(range.end())
+                "expected whole seconds, {} to {}: like 30s, 5m or 1h30m",
+                seconds(range.start()),
+                seconds(range.end())
             )
         })
     }
@@ -49,6 +54,13 @@ mod tests {
         assert_eq!(duration("90"), Ok(Duration::from_secs(90)));
         for bad in ["", "-10", "1.5", "-5s", "soon"] {
             assert!(duration(bad).unwrap_err().contains(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn durations_are_shown_as_they_are_given() {
+        for text in ["0s", "500ms", "30s", "5m", "1h"] {
+            assert_eq!(shown(duration(text).unwrap()), text);
         }
     }
 

@@ -27,12 +27,6 @@ impl KeyFiles {
     /// # Errors
     /// 64 if a file cannot be used.
     pub fn read(&self) -> Result<Keyring, Failure> {
-        // An empty variable is one empty path.
-        let given = self.encryption_key_file.iter();
-        let given: Vec<PathBuf> = given
-            .filter(|file| !file.as_os_str().is_empty())
-            .cloned()
-            .collect();
-        Keyring::read(&given).map_err(Failure::usage)
+        Keyring::read(&self.encryption_key_file).map_err(Failure::usage)
     }
 }

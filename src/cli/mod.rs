@@ -37,6 +37,7 @@ pub mod secrets;
 pub mod signals;
 pub mod status;
 pub mod token;
+pub mod values;
 pub mod version;
 pub mod volumes;
 pub mod wait;
@@ -189,7 +190,7 @@ pub fn main() -> ExitCode {
 
 /// Parses this process's command line, runs `command` with it, and turns the outcome into an exit code.
 pub fn execute<C: Parser>(command: impl AsyncFnOnce(C) -> Result<(), Failure>) -> ExitCode {
-    let arguments = match C::try_parse() {
+    let arguments = match values::parse::<C>() {
         Ok(arguments) => arguments,
         Err(shown) => return show(&shown).into(),
     };

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use tokio::time::{MissedTickBehavior, timeout};
 
-use super::duration::duration;
+use super::duration::{duration, shown};
 use super::exit::{Exit, Failure};
 use super::objects::view::{LiveView, View};
 use super::outage;
@@ -89,7 +89,11 @@ pub async fn until<T>(
             .collect::<Vec<_>>()
             .join("\n  "),
     };
-    Err(Failure::new(Exit::TimedOut, format!("not done after {limit:?}\n  {reasons}")).hint(hint))
+    Err(Failure::new(
+        Exit::TimedOut,
+        format!("not done after {}\n  {reasons}", shown(limit)),
+    )
+    .hint(hint))
 }
 
 /// Prints the reasons that were not printed the last time, and returns all of them.

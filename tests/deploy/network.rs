@@ -198,6 +198,24 @@ fn the_network_policies_open_exactly_the_ports_that_the_programs_use() {
 }
 
 #[test]
+fn of_its_own_namespace_only_controllers_and_members_reach_etcd() {
+    let objects = Deploy::prepared().objects("overlays/bundled-etcd");
+    let mut policies = objects.iter().filter(|object| object["kind"] == "NetworkPolicy");
+    let policy = policies
+        .find(|policy| policy["metadata"]["name"] == "quorate-etcd")
+        .unwrap();
+    let from = list(&policy["spec"]["ingress"])
+        .iter()
+        .flat_map(|rule| list(&rule["from"]));
+    let pods = from.filter_map(|from| from["podSelector"]["matchLabels"].as_object());
+    let components: Vec<&str> = pods
+        .map(|labels| labels.get("app.kubernetes.io/component").and_then(Value::as_str))
+        .map(Option::unwrap_or_default)
+        .collect();
+    assert_eq!(components, ["controller", "etcd", "etcd"]);
+}
+
+#[test]
 fn a_policy_that_opens_too_much_or_too_little_is_found() {
     let deploy = Deploy::prepared();
     let sound = deploy.objects("overlays/bundled-etcd");

@@ -7,6 +7,15 @@ use quorate_dev::pki::Authority;
 use super::{Call, FAULTS, WARNINGS, led, sound_etcd};
 use crate::support::etcd::{ClientTls, PASSWORD, TestEtcd, USER};
 use crate::support::proxy::{Network, Proxy};
+use crate::support::quorate::quorate;
+
+#[tokio::test]
+async fn the_summary_is_printed_once() {
+    let call = ["doctor", "--no-kubernetes", "--etcd-cacert=/does/not/exist"];
+    let said = quorate(call).await;
+    assert!(said.stdout.contains("\nFound 1 fault in "), "{said:?}");
+    assert_eq!(said.expect_code(FAULTS), "error: doctor found faults\n");
+}
 
 #[tokio::test]
 async fn an_endpoint_that_is_gone_slow_hanging_or_of_another_cluster_is_named() {

@@ -81,7 +81,19 @@ async fn a_malformed_flag_of_one_command_is_a_usage_error() {
         (["run", "--lease-ttl=2500ms"], ["--lease-ttl", "whole seconds"]),
         (["run", "--lease-ttl=soon"], ["--lease-ttl", "soon"]),
         (["run", "--learner-timeout=0"], ["--learner-timeout", "like 30s"]),
-        (["run", "--listen=nowhere"], ["--listen", "nowhere"]),
+        (["run", "--listen=nowhere"], ["--listen", "like 0.0.0.0:8080"]),
+        (
+            ["run", "--max-voters=0"],
+            ["--max-voters", "expected a number of voters"],
+        ),
+        (
+            ["run", "--page-host=http://x"],
+            ["--page-host", "without scheme and port"],
+        ),
+        (
+            ["agent", "--etcd-metrics=x"],
+            ["--etcd-metrics", "expected ADDRESS:PORT"],
+        ),
         (["run", "--log-format=xml"], ["--log-format", "json"]),
         (
             ["run", "--etcd-sync-endpoints=maybe"],
@@ -121,6 +133,97 @@ async fn a_malformed_variable_is_refused_like_the_flag_that_it_stands_for() {
 }
 
 #[tokio::test]
+async fn a_variable_of_etcd_without_its_pair_is_refused_only_by_commands_that_ask_etcd() {
+    for (variable, missing) in [
+        ("QUORATE_ETCD_USER", "--etcd-password-file"),
+        ("QUORATE_ETCD_PASSWORD_FILE", "--etcd-user"),
+        ("QUORATE_ETCD_CERT", "--etcd-key"),
+        ("QUORATE_ETCD_KEY", "--etcd-cert"),
+    ] {
+        let alone = [(variable, "x")];
+        for args in [["completions", "bash"], ["version", "--client"]] {
+            quorate_with(args, None, &alone).await.expect_done();
+        }
+        for args in [
+            ["get", "nodes"],
+            ["recover", "plan"],
+            ["doctor", "--no-kubernetes"],
+        ] {
+            let refused = quorate_with(args, None, &alone).await.expect_code(64);
+            assert!(refused.contains(&format!("needs {missing}")), "{refused}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_empty_variable_counts_as_none() {
+    let empty = [
+        ("QUORATE_ETCD_CACERT", ""),
+        ("QUORATE_ETCD_CERT", ""),
+        ("QUORATE_ETCD_USER", ""),
+        ("QUORATE_KUBECONFIG", ""),
+        ("QUORATE_NO_KUBERNETES", ""),
+        ("QUORATE_NO_PAGE", ""),
+        ("QUORATE_CA_DIR", ""),
+        ("QUORATE_ENCRYPTION_KEY_FILE", ""),
+    ];
+    let run = ["run", "--node-id=No_Name"];
+    let refused = quorate_with(run, None, &empty).await.expect_code(64);
+    assert!(refused.contains("RFC 1123"), "nothing but the name: {refused}");
+}
+
+#[tokio::test]
+async fn the_variable_of_a_switch_is_a_word_or_a_number() {
+    let with = async |value: &str| {
+        let variables = [("QUORATE_NO_PAGE", value), ("QUORATE_APPROVE_JOINS", value)];
+        let refused = quorate_with(["run", "--node-id=No_Name"], None, &variables).await;
+        refused.expect_code(64)
+    };
+    for value in ["1", "0", "yes", "No", "true"] {
+        let refused = with(value).await;
+        assert!(refused.contains("RFC 1123"), "{value}: {refused}");
+    }
+    let refused = with("maybe").await;
+    assert!(refused.contains("expected true, yes, on or 1"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_typed_choice_about_kubernetes_is_not_refused_for_a_variable_that_says_less() {
+    let conflict = "--kubeconfig cannot be used with --no-kubernetes";
+    for (typed, variables, refused) in [
+        (
+            "--kubeconfig=/x",
+            &[("QUORATE_NO_KUBERNETES", "false")][..],
+            false,
+        ),
+        ("--no-kubernetes", &[("QUORATE_KUBECONFIG", "/x")][..], false),
+        (
+            "--no-page",
+            &[("QUORATE_NO_KUBERNETES", "false"), ("QUORATE_KUBECONFIG", "/x")][..],
+            false,
+        ),
+        ("--kubeconfig=/x", &[("QUORATE_NO_KUBERNETES", "true")][..], true),
+    ] {
+        let run = ["run", "--node-id=No_Name", typed];
+        let stderr = quorate_with(run, None, variables).await.expect_code(64);
+        assert_eq!(
+            stderr.contains(conflict),
+            refused,
+            "{typed} {variables:?}: {stderr}"
+        );
+        assert_eq!(
+            stderr.contains("RFC 1123"),
+            !refused,
+            "{typed} {variables:?}: {stderr}"
+        );
+    }
+    for command in ["run", "doctor"] {
+        let both = quorate([command, "--no-kubernetes", "--kubeconfig=/x"]).await;
+        assert!(both.expect_code(64).contains(conflict), "{command}");
+    }
+}
+
+#[tokio::test]
 async fn files_that_are_missing_or_hold_something_else_are_named() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str, content: &str| {
@@ -152,8 +255,14 @@ async fn files_that_are_missing_or_hold_something_else_are_named() {
     for (flags, named) in cases {
         let mut flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         flags.push("--etcd-endpoints=127.0.0.1:1");
-        refused(1, &flags, &[named]).await;
+        refused(64, &flags, &[named]).await;
     }
+    let diff = ["bundle", "diff", "--kubeconfig", &missing];
+    let said = quorate(diff).await.expect_code(64);
+    assert!(
+        said.contains(&format!("cannot read {missing}: No such file")),
+        "{said}"
+    );
 }
 
 #[tokio::test]

@@ -77,6 +77,35 @@ async fn a_certificate_is_issued_with_its_authority_and_a_key_that_only_its_owne
 }
 
 #[tokio::test]
+async fn a_certificate_that_cannot_be_written_leaves_the_earlier_one_with_its_key() {
+    let home = home();
+    let directory = authorities(&home).await;
+    let output = home.path().join("made").display().to_string();
+    let issue = ["issue", "etcd-client", "--ca-dir", &directory, "-o", &output];
+    ca(&issue).await.expect_done();
+    let content = || {
+        ["ca.crt", "client.key", "client.crt"].map(|name| fs::read(Path::new(&output).join(name)).unwrap())
+    };
+    let before = content();
+    // In the way of the last file that is written.
+    let obstacle = Path::new(&output).join("client.crt.new");
+    fs::create_dir(&obstacle).unwrap();
+    let said = ca(&issue).await.expect_code(1);
+    assert!(
+        said.contains("cannot write") && said.contains("client.crt"),
+        "{said}"
+    );
+    assert!(
+        content() == before,
+        "the files of the earlier certificate belong together"
+    );
+    fs::remove_dir(&obstacle).unwrap();
+    assert_eq!(files(Path::new(&output)), ["ca.crt", "client.crt", "client.key"]);
+    ca(&issue).await.expect_done();
+    assert!(content() != before);
+}
+
+#[tokio::test]
 async fn wrong_arguments_are_named_and_nothing_is_written() {
     let home = home();
     let directory = authorities(&home).await;

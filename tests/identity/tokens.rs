@@ -267,7 +267,7 @@ async fn what_is_no_token_or_not_of_this_cluster_is_refused_and_never_repeated()
         site.check(foreign).await.expect_code(4);
     }
     let missing = site.home.path().join("missing").display().to_string();
-    let said = site.run(&["token", "check", &missing]).await.expect_code(1);
+    let said = site.run(&["token", "check", &missing]).await.expect_code(64);
     assert!(said.contains("cannot read") && said.contains("missing"), "{said}");
 }
 

@@ -328,6 +328,11 @@ async fn wrong_questions_are_usage_errors() {
         ),
         (&["get", "nodes", "-l", "a b"], "not a label name"),
         (&["get", "node", "n1", "-l", "a=b"], "cannot be used with"),
+        (&["get", "node/n1", "-l", "a=b"], "cannot be used with"),
+        (
+            &["get", "publication", "data/n1/x"],
+            "\"data/n1/x\" is not the id of a publication: expected VOLUME/NODE",
+        ),
         (&["get"], "required"),
     ] {
         let error = cluster.run(args).await.expect_code(64);

@@ -75,6 +75,23 @@ async fn check_from_an_old_bundle_finds_the_deadlock_of_two_raised_minimums() {
     );
 }
 
+#[tokio::test]
+async fn check_warns_of_deletions_that_wait_for_the_operator() {
+    let maps = |names: &[&str]| names.iter().map(|name| config_map(name, "v")).collect::<String>();
+    let all = maps(&["a", "b", "c", "d", "e", "f", "g"]);
+    for (kept, warned) in [(&["a"][..], true), (&["a", "b"], false)] {
+        let (old, new) = (
+            bundle_directory("1.0.0", &all),
+            bundle_directory("1.0.1", &maps(kept)),
+        );
+        let (old, new) = (old.path().display().to_string(), new.path().display().to_string());
+        let checked = quorate(["bundle", "check", &new, "--from", &old]).await;
+        let expected = "pruning 6 objects of 7 that the bundle held waits for --allow-prune=6";
+        assert_eq!(checked.stderr.contains(expected), warned, "{checked:?}");
+        checked.expect_done();
+    }
+}
+
 /// The arguments of `quorate bundle diff` for a bundle and the servers of a site.
 pub fn diff(site: &Site, bundle: &Path) -> [String; 6] {
     [

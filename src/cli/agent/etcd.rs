@@ -9,6 +9,7 @@ use clap::Args;
 use crate::agent::manager::{self, Launch, Program, Settings, Variables, listened};
 use crate::cli::exit::Failure;
 use crate::cli::roles::join::url;
+use crate::cli::values::address;
 use crate::roles::settings::default_client_urls;
 
 /// More than any file of settings has, in bytes.
@@ -47,7 +48,8 @@ pub struct EtcdOfNodeArgs {
         long,
         env = "QUORATE_ETCD_METRICS",
         value_name = "ADDRESS:PORT",
-        default_value = "127.0.0.1:2381"
+        default_value = "127.0.0.1:2381",
+        value_parser = address
     )]
     etcd_metrics: SocketAddr,
 

@@ -10,6 +10,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{print, warn};
 use crate::resources::Bundle;
 use crate::resources::bundle::{BUILTIN, PRUNE, RECREATE};
+use crate::resources::deletion::Deletions;
 use crate::resources::kinds;
 use crate::resources::upgrade::{Change, Upgrade};
 
@@ -47,6 +48,9 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
     let old = load(from)?;
     let upgrade = Upgrade::between(&old, &bundle);
     print(&describe_upgrade(&old, &upgrade))?;
+    if let Some(held) = held(&old, &bundle, &upgrade) {
+        warn(&held);
+    }
     if let Some(violation) = &upgrade.rollback_violation {
         warn(&format!("a rolling update back is not possible: {violation}"));
     }
@@ -63,6 +67,22 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
             reasons.join("\n  ")
         ),
     ))
+}
+
+/// Why the deletions of the upgrade wait for an operator, where none has allowed any.
+fn held(old: &Bundle, new: &Bundle, upgrade: &Upgrade) -> Option<String> {
+    let pruned = upgrade
+        .changes
+        .values()
+        .filter(|change| **change == Change::Pruned);
+    let deletions = Deletions {
+        count: pruned.count(),
+        renamed: old.name != new.name,
+        retired: new.manifests.is_empty(),
+        of: old.manifests.len(),
+        allowed: 0,
+    };
+    deletions.held()
 }
 
 fn describe(bundle: &Bundle) -> String {

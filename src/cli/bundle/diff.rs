@@ -8,8 +8,9 @@ use clap::Args;
 use super::load;
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::kubernetes;
 use crate::cli::output::{print, warn};
-use crate::kube::{KubeClient, ObjectRef};
+use crate::kube::{Limits, ObjectRef};
 use crate::resources::Inventory;
 use crate::resources::bundle::BUILTIN;
 use crate::resources::preview::{Preview, preview};
@@ -42,9 +43,9 @@ pub struct DiffArgs {
 /// Runs the command.
 pub async fn run(args: &DiffArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let bundle = load(args.directory.as_ref().unwrap_or(&args.bundle))?;
-    let kube = KubeClient::connect(args.kubeconfig.as_deref())
+    let kube = kubernetes::connect(args.kubeconfig.clone(), Limits::default())
         .await
-        .map_err(|error| Failure::failed(error).hint("give --kubeconfig FILE"))?;
+        .map_err(|unconnected| Failure::from(unconnected).hint("give --kubeconfig FILE"))?;
     let mut inventory = Inventory::new(connect(etcd).await?);
     inventory
         .load()

@@ -1,6 +1,6 @@
 //! `quorate ca issue`.
 
-use std::fs::DirBuilder;
+use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -111,8 +111,9 @@ impl Issuing {
             (file(format!("{name}.key")), &issued.key_pem),
             (file(format!("{name}.crt")), &issued.chain_pem),
         ];
-        for (path, content) in &files {
-            write_private(path, content)?;
+        write_all(&files)?;
+        directory::sync(&self.output)?;
+        for (path, _) in &files {
             print(&format!("wrote {}\n", path.display()))?;
         }
         print(&format!(
@@ -142,6 +143,35 @@ fn authority(ca_dir: &Path, now: Timestamp) -> Result<(Authority, String), Direc
         trusted.push_str(former.certificates_pem());
     }
     Ok((next, trusted))
+}
+
+/// Writes private files. Each is complete before the first one takes its place: a full disk leaves the earlier ones as they are, and a
+/// certificate with its key.
+fn write_all(files: &[(PathBuf, &str)]) -> Result<(), DirectoryError> {
+    let new = files.iter().map(|(path, _)| {
+        let mut new = path.clone().into_os_string();
+        new.push(".new");
+        PathBuf::from(new)
+    });
+    let new: Vec<PathBuf> = new.collect();
+    let write = || {
+        for ((_, content), new) in files.iter().zip(&new) {
+            write_private(new, content)?;
+        }
+        for ((path, _), new) in files.iter().zip(&new) {
+            fs::rename(new, path).map_err(|source| DirectoryError::Write {
+                path: path.clone(),
+                source,
+            })?;
+        }
+        Ok(())
+    };
+    write().inspect_err(|_| {
+        for new in &new {
+            // The first failure is the one to report.
+            let _ = fs::remove_file(new);
+        }
+    })
 }
 
 fn make_directory(path: &Path) -> Result<(), DirectoryError> {

@@ -14,12 +14,14 @@ mod seen;
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 
 use super::connection::EtcdArgs;
 use super::encryption::KeyFiles;
 use super::exit::{Exit, Failure};
+use super::kubernetes::NotBoth;
 use super::output::print;
+use super::values::switch;
 use finding::Severity;
 
 /// Arguments of `quorate doctor`.
@@ -43,17 +45,15 @@ pub struct DoctorArgs {
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     output: DoctorFormat,
 
+    #[command(flatten)]
+    _not_both: NotBoth,
+
     /// Kubeconfig file [default: in-cluster, then $KUBECONFIG, then ~/.kube/config]
-    #[arg(
-        long,
-        env = "QUORATE_KUBECONFIG",
-        value_name = "FILE",
-        conflicts_with = "no_kubernetes"
-    )]
+    #[arg(long, env = "QUORATE_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
     /// Leave Kubernetes out
-    #[arg(long, env = "QUORATE_NO_KUBERNETES")]
+    #[arg(long, env = "QUORATE_NO_KUBERNETES", action = ArgAction::SetTrue, value_parser = switch)]
     no_kubernetes: bool,
 
     /// Directory of the bundle whose permissions are reviewed [default: the built-in one]
@@ -90,10 +90,15 @@ pub async fn run(args: DoctorArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         DoctorFormat::Json => format!("{:#}\n", report.document()),
     };
     print(&text)?;
-    let exit = match report.worst() {
+    let (exit, worst) = match report.worst() {
         None | Some(Severity::Note) => return Ok(()),
-        Some(Severity::Warning) => Exit::Warnings,
-        Some(Severity::Fault) => Exit::Faults,
+        Some(worst @ Severity::Warning) => (Exit::Warnings, worst),
+        Some(worst @ Severity::Fault) => (Exit::Faults, worst),
     };
-    Err(Failure::new(exit, report.summary().trim_end_matches('.')))
+    let why = match args.output {
+        // It ends with the summary.
+        DoctorFormat::Table => format!("doctor found {}s", worst.word()),
+        DoctorFormat::Json => report.summary().trim_end_matches('.').to_owned(),
+    };
+    Err(Failure::new(exit, why))
 }

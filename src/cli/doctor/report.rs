@@ -89,9 +89,13 @@ impl Report {
             .map(String::as_str)
             .filter(|word| !word.is_empty())
             .collect();
-        match found[..] {
-            [] => format!("Nothing found in {} checks.", self.checks),
-            _ => format!("Found {} in {} checks.", found.join(", "), self.checks),
+        let found = match found[..] {
+            [] => "Nothing found".to_owned(),
+            _ => format!("Found {}", found.join(", ")),
+        };
+        match self.checks {
+            1 => format!("{found} in 1 check."),
+            checks => format!("{found} in {checks} checks."),
         }
     }
 
@@ -210,5 +214,10 @@ mod tests {
         ]);
         assert_eq!(two.summary(), "Found 2 warnings in 12 checks.");
         assert_eq!(two.worst(), Some(Severity::Warning));
+        let alone = Report {
+            checks: 1,
+            ..report(Vec::new())
+        };
+        assert_eq!(alone.summary(), "Nothing found in 1 check.");
     }
 }

@@ -49,7 +49,7 @@ pub struct GetArgs {
     output: Format,
 
     /// Only objects whose labels match all of: KEY=VALUE, KEY!=VALUE, KEY, !KEY
-    #[arg(short = 'l', long, value_name = "SELECTOR", conflicts_with = "names", value_parser = str::parse::<Selector>)]
+    #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = str::parse::<Selector>)]
     selector: Option<Selector>,
 
     /// Leave out the line of column titles
@@ -81,6 +81,9 @@ impl GetArgs {
 /// 3 if a named object does not exist, 1 if one cannot be read.
 pub async fn run(args: GetArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let (kind, ids) = args.target.resolve(&args.names).map_err(Failure::usage)?;
+    if !ids.is_empty() && args.selector.is_some() {
+        return Err(Failure::usage("--selector cannot be used with names of objects"));
+    }
     let selection = Selection {
         kind,
         ids,

@@ -6,13 +6,15 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 use jiff::SignedDuration;
 
 use crate::cli::connection::EtcdArgs;
 use crate::cli::duration::whole_seconds;
 use crate::cli::encryption::KeyFiles;
 use crate::cli::exit::Failure;
+use crate::cli::kubernetes::NotBoth;
+use crate::cli::values::{address, host_name, switch};
 use crate::control::{self, ControlPort};
 use crate::etcd::Config;
 use crate::failpoint::Pause;
@@ -54,17 +56,15 @@ pub struct RunArgs {
     #[arg(long, env = "QUORATE_NODE_ID", value_name = "NAME")]
     pub(super) node_id: Option<String>,
 
+    #[command(flatten)]
+    _not_both: NotBoth,
+
     /// Kubeconfig file [default: in-cluster, then $KUBECONFIG, then ~/.kube/config]
-    #[arg(
-        long,
-        env = "QUORATE_KUBECONFIG",
-        value_name = "FILE",
-        conflicts_with = "no_kubernetes"
-    )]
+    #[arg(long, env = "QUORATE_KUBECONFIG", value_name = "FILE")]
     pub(super) kubeconfig: Option<PathBuf>,
 
     /// Do not touch Kubernetes: no resources, no status key, no gate
-    #[arg(long, env = "QUORATE_NO_KUBERNETES")]
+    #[arg(long, env = "QUORATE_NO_KUBERNETES", action = ArgAction::SetTrue, value_parser = switch)]
     pub(super) no_kubernetes: bool,
 
     /// Directory of the bundle of Kubernetes resources [default: the built-in one]
@@ -90,12 +90,13 @@ pub struct RunArgs {
         long,
         env = "QUORATE_LISTEN",
         value_name = "ADDRESS:PORT",
-        default_value = "0.0.0.0:8080"
+        default_value = "0.0.0.0:8080",
+        value_parser = address
     )]
     pub(super) listen: SocketAddr,
 
     /// Serve no status page: neither / nor /api/v1/state
-    #[arg(long, env = "QUORATE_NO_PAGE")]
+    #[arg(long, env = "QUORATE_NO_PAGE", action = ArgAction::SetTrue, value_parser = switch)]
     pub(super) no_page: bool,
 
     /// Name of the public DNS under which the status page is also shown over a loopback address, as behind a proxy on the same
@@ -104,7 +105,8 @@ pub struct RunArgs {
         long = "page-host",
         env = "QUORATE_PAGE_HOST",
         value_name = "NAME",
-        value_delimiter = ','
+        value_delimiter = ',',
+        value_parser = host_name
     )]
     pub(super) page_hosts: Vec<String>,
 
@@ -119,7 +121,7 @@ pub struct RunArgs {
 
     /// Whether the endpoints follow etcd's member list; false for proxies and port forwards
     #[arg(long, env = "QUORATE_ETCD_SYNC_ENDPOINTS", value_name = "BOOL", default_value_t = true,
-          action = clap::ArgAction::Set)]
+          action = ArgAction::Set, value_parser = switch)]
     etcd_sync_endpoints: bool,
 
     /// For a newer candidate to stand before this one yields to it, in milliseconds [default: twice the TTL of the leases, and a second]
@@ -177,7 +179,7 @@ pub struct RunArgs {
     learner_timeout: Duration,
 
     /// How many voters etcd may have; further managers wait to join
-    #[arg(long, env = "QUORATE_MAX_VOTERS", value_name = "NUMBER", default_value = "7")]
+    #[arg(long, env = "QUORATE_MAX_VOTERS", value_name = "NUMBER", default_value = "7", value_parser = voters)]
     max_voters: NonZeroUsize,
 
     /// Directory of the authorities, as quorate ca init writes it: the leader issues certificates to nodes, and agents call at
@@ -200,12 +202,13 @@ pub struct RunArgs {
         long,
         env = "QUORATE_CONTROL_LISTEN",
         value_name = "ADDRESS:PORT",
-        default_value = "0.0.0.0:7443"
+        default_value = "0.0.0.0:7443",
+        value_parser = address
     )]
     control_listen: SocketAddr,
 
     /// A node that joins with the token of a role gets a certificate only after quorate accept
-    #[arg(long, env = "QUORATE_APPROVE_JOINS")]
+    #[arg(long, env = "QUORATE_APPROVE_JOINS", action = ArgAction::SetTrue, value_parser = switch)]
     approve_joins: bool,
 
     #[command(flatten)]
@@ -431,6 +434,11 @@ fn requests(text: &str) -> Result<usize, String> {
         .ok()
         .filter(|count| (1..=MOST_IN_FLIGHT).contains(count));
     parsed.ok_or_else(|| format!("expected a number of requests, 1 to {MOST_IN_FLIGHT}"))
+}
+
+fn voters(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse()
+        .map_err(|_| "expected a number of voters, 1 or more".to_owned())
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -30,7 +30,7 @@ Examples:
   quorate token check worker.token
   quorate token check - < worker.token
 
-Exit codes: 0 it lets in, 1 failed, 4 it does not, 64 it is no token.")]
+Exit codes: 0 it lets in, 1 failed, 4 it does not, 64 it is no token, or cannot be read.")]
 pub struct CheckArgs {
     /// File that holds the token; - is standard input
     #[arg(value_name = "FILE")]
@@ -82,7 +82,7 @@ fn read(file: &Path) -> Result<String, Failure> {
     };
     match read {
         Ok(_) => Ok(text),
-        Err(error) => Err(Failure::failed(format_args!(
+        Err(error) => Err(Failure::usage(format_args!(
             "cannot read {}: {error}",
             file.display()
         ))),

@@ -100,7 +100,7 @@ pub fn check(status: &mut Fields<'_, '_>) {
         condition.one_of("status", STATUSES);
         condition.string("reason");
         condition.string("message");
-        condition.parsed("lastTransitionTime", str::parse::<Timestamp>);
+        condition.parsed("lastTransitionTime", time::parse);
         condition.integer("observedGeneration");
     });
 }

@@ -82,6 +82,12 @@ impl<'v, 'f> Fields<'v, 'f> {
         }
     }
 
+    /// The value of a field that the caller checks by itself, and what it has to be; `None` if it is left out or null.
+    pub fn raw(&mut self, name: &'static str, expected: &str) -> Option<&'v Value> {
+        self.ask(name, expected);
+        self.value(name)
+    }
+
     /// The value of a field; `None` if it is left out or null.
     pub fn value(&mut self, name: &'static str) -> Option<&'v Value> {
         if !self.known.contains(&name) {
@@ -131,6 +137,11 @@ impl<'v, 'f> Fields<'v, 'f> {
         if self.value(name).is_none() {
             self.fault(name, "missing");
         }
+        self.is_required(name);
+    }
+
+    /// Says that a document without this field is faulty, where the caller has refused one already.
+    pub fn is_required(&mut self, name: &str) {
         let path = join(&self.path, name);
         let asked = self.asked.iter_mut().flat_map(|asked| asked.iter_mut());
         asked

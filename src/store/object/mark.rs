@@ -1,7 +1,6 @@
 //! The delete mark of services, networks and volumes. It is set once and never taken back; the leader deletes a marked
 //! object once nothing uses it.
 
-use jiff::Timestamp;
 use prost_types::Timestamp as StoredTime;
 use serde_json::{Value, json};
 
@@ -53,7 +52,7 @@ pub fn status(mark: Option<&StoredTime>, blockers: &[String]) -> Value {
 pub fn check(document: &mut Fields<'_, '_>) {
     document.object("status", |status| {
         status.boolean("deleting");
-        status.parsed("deletingSince", str::parse::<Timestamp>);
+        status.parsed("deletingSince", time::parse);
         status.distinct("blockers", |text| Ok::<_, String>(text.to_owned()));
     });
 }

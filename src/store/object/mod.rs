@@ -214,7 +214,8 @@ impl Header {
     /// Reads the header fields of a document whose kind is already known. `None` if the name is missing or faulty, and a
     /// fault says so.
     pub fn read(document: &mut Fields<'_, '_>) -> Option<Self> {
-        document.value("kind");
+        document.raw("kind", "a string");
+        document.is_required("kind");
         document.require("apiVersion");
         if let Some(other) = document
             .string("apiVersion")
@@ -236,7 +237,7 @@ impl Header {
             for fault in faults {
                 metadata.fault("labels", fault);
             }
-            metadata.parsed("creationTimestamp", str::parse::<jiff::Timestamp>);
+            metadata.parsed("creationTimestamp", time::parse);
             metadata.integer("generation");
             let uid = metadata.string("uid").map(str::to_owned);
             let resource_version = metadata.parsed("resourceVersion", |text| {

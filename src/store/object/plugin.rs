@@ -3,7 +3,7 @@
 mod backend;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -155,13 +155,21 @@ impl Appliable for Plugin {
             let endpoint = spec.parsed("endpoint", |text| check_endpoint(text).map(|()| text.to_owned()));
             spec.require("endpoint");
             let concurrency = read_count(spec, "concurrency");
+            let tls = spec.object("tls", read_tls);
+            if tls.is_some()
+                && endpoint
+                    .as_ref()
+                    .is_some_and(|text| !text.starts_with("https://"))
+            {
+                spec.fault("tls", "only for an https:// endpoint");
+            }
             Manifest {
                 endpoint: endpoint.unwrap_or_default(),
                 concurrency,
                 timeout: spec.parsed("timeout", read_timeout),
                 per_node: read_count(spec, "perNode"),
                 timeouts: spec.object("timeouts", read_timeouts).unwrap_or_default(),
-                tls: spec.object("tls", read_tls),
+                tls,
                 allow_plaintext_secrets: spec.boolean("allowPlaintextSecrets").unwrap_or_default(),
                 check_capacity: spec.boolean("checkCapacity").unwrap_or_default(),
                 same_backend_as: spec
@@ -176,7 +184,7 @@ impl Appliable for Plugin {
             for text in ["state", "message", "version", "backendID"] {
                 status.string(text);
             }
-            status.parsed("since", str::parse::<jiff::Timestamp>);
+            status.parsed("since", time::parse);
             status.distinct("capabilities", |text| Ok::<_, String>(text.to_owned()));
             for count in ["volumes", "waiting", "inFlight"] {
                 status.integer(count);
@@ -218,6 +226,18 @@ fn read_tls(fields: &mut Fields<'_, '_>) -> proto::Tls {
         key_file: text("keyFile"),
         server_name: text("serverName"),
     };
+    for (name, file) in [
+        ("caFile", &tls.ca_file),
+        ("certFile", &tls.cert_file),
+        ("keyFile", &tls.key_file),
+    ] {
+        if !file.is_empty() && !Path::new(file).is_absolute() {
+            fields.fault(
+                name,
+                "expected an absolute path: replicas read it, each where it runs",
+            );
+        }
+    }
     if tls.cert_file.is_empty() != tls.key_file.is_empty() {
         fields.fault(
             "keyFile",
@@ -363,6 +383,32 @@ mod tests {
         assert_eq!(
             paths,
             ["spec.endpoint", "spec.concurrency", "spec.timeout", "spec.limit"]
+        );
+    }
+
+    #[test]
+    fn tls_is_refused_where_it_would_be_ignored_and_its_files_have_absolute_paths() {
+        let faults = |endpoint: &str, tls: Value| {
+            let document = json!({"spec": {"endpoint": endpoint, "tls": tls}});
+            let mut faults = Vec::new();
+            Fields::document(&document, &mut faults, Plugin::read);
+            faults.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let tls = json!({"caFile": "/ca.crt", "certFile": "/tls.crt", "keyFile": "/tls.key"});
+        assert!(faults("https://csi.storage:1", tls.clone()).is_empty());
+        for endpoint in ["http://csi.storage:1", "unix:///run/csi/x.sock"] {
+            let faults = faults(endpoint, tls.clone());
+            assert_eq!(faults, ["spec.tls: only for an https:// endpoint"], "{endpoint}");
+        }
+        let relative = json!({"caFile": "ca.crt", "certFile": "./tls.crt", "keyFile": "tls.key"});
+        let faults = faults("https://csi.storage:1", relative);
+        let paths: Vec<&str> = faults
+            .iter()
+            .filter_map(|fault| fault.split(':').next())
+            .collect();
+        assert_eq!(
+            paths,
+            ["spec.tls.caFile", "spec.tls.certFile", "spec.tls.keyFile"]
         );
     }
 

@@ -111,7 +111,7 @@ impl Appliable for Secret {
             document.fault("kubernetes", "the values are either here or in Kubernetes");
         }
         let data = match (encoded, plain) {
-            (None, None) if kubernetes.is_some() => None,
+            (None, None) if document.value("kubernetes").is_some() => None,
             (None, None) => {
                 document.fault(
                     "stringData",
@@ -157,10 +157,11 @@ fn read_values(
     name: &'static str,
     decode: impl Fn(&str) -> Result<Vec<u8>, &'static str>,
 ) -> Option<BTreeMap<String, Vec<u8>>> {
-    let value = document.value(name)?;
+    let value = document.raw(name, "an object of strings")?;
     let Value::Object(entries) = value else {
         document.fault(name, "expected an object");
-        return None;
+        // It is there, and not missing.
+        return Some(BTreeMap::new());
     };
     let mut data = BTreeMap::new();
     for (key, value) in entries {
@@ -291,6 +292,18 @@ mod tests {
         // What an older release writes beside it is newer.
         secret.data.insert("token".to_owned(), b"x".to_vec());
         assert_eq!(form(&secret), Form::Plain);
+    }
+
+    #[test]
+    fn values_of_another_form_are_not_missing() {
+        for field in ["data", "stringData", "kubernetes"] {
+            let error = apply(json!({field: "foo"})).unwrap_err();
+            assert!(
+                error.starts_with(&format!("{field}: expected an object")),
+                "{error}"
+            );
+            assert!(!error.contains("missing"), "{error}");
+        }
     }
 
     #[test]

@@ -23,6 +23,17 @@ pub fn rfc3339(time: Timestamp) -> String {
         .to_string()
 }
 
+/// Reads a time of a document.
+///
+/// # Errors
+/// A sentence that says what is expected.
+pub fn parse(text: &str) -> Result<Timestamp, String> {
+    text.parse().map_err(|_| {
+        let text = text.escape_debug();
+        format!("\"{text}\" is no time: expected like 2026-03-01T12:00:00Z")
+    })
+}
+
 /// A stored time in a document.
 pub fn document(stored: Option<&prost_types::Timestamp>) -> Option<String> {
     from_proto(stored).map(rfc3339)
@@ -73,6 +84,16 @@ pub fn until(then: Timestamp, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_time_is_refused_with_an_example() {
+        assert_eq!(
+            parse("2026-03-01T12:00:00Z").map(rfc3339).unwrap(),
+            "2026-03-01T12:00:00Z"
+        );
+        let why = parse("foo").unwrap_err();
+        assert_eq!(why, "\"foo\" is no time: expected like 2026-03-01T12:00:00Z");
+    }
 
     #[test]
     fn ages_show_as_much_detail_as_matters_at_their_size() {

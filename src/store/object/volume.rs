@@ -7,7 +7,7 @@ use super::change::{Appliable, Reference, Rejection};
 use super::fields::{Fault, Fields};
 use super::mark::Marked;
 use super::words::word;
-use super::{Object, condition};
+use super::{Object, condition, time};
 use crate::proto::access_mode::{Block, Kind, Mount, Scope, Sharing};
 use crate::proto::volume_spec::{Availability, Driver, ReclaimPolicy, Source};
 use crate::proto::{
@@ -216,11 +216,11 @@ impl Appliable for Volume {
             });
             status.integer("capacityBytes");
             status.integer("nodeExpansionBytes");
-            status.value("detachNodeIDs");
+            status.raw("detachNodeIDs", "a list of strings");
             for flag in ["createAttempted", "deleteAttempted", "static", "deleting"] {
                 status.boolean(flag);
             }
-            status.parsed("deletingSince", str::parse::<jiff::Timestamp>);
+            status.parsed("deletingSince", time::parse);
             read_topologies(status, "topology");
             condition::check(status);
         });
@@ -332,7 +332,7 @@ fn read_access_mode(mode: &mut Fields<'_, '_>) -> AccessMode {
 
 fn read_capacity(capacity: &mut Fields<'_, '_>) -> Capacity {
     let mut bytes = |name: &'static str| {
-        let value = capacity.value(name)?;
+        let value = capacity.raw(name, "a number of bytes, or an amount like 10Gi")?;
         match parse_bytes(value) {
             Ok(bytes) => Some(bytes),
             Err(why) => {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -45,7 +45,8 @@ impl Manifest {
 /// # Errors
 /// 64, with all faults of the files and documents.
 pub fn read(sources: &[String]) -> Result<Vec<Manifest>, Failure> {
-    let manifests = check_all(&texts(sources)?)?;
+    let (texts, unreadable) = texts(sources);
+    let manifests = check(&texts, unreadable)?;
     if manifests.is_empty() {
         let sources: Vec<&str> = sources
             .iter()
@@ -61,7 +62,11 @@ pub fn read(sources: &[String]) -> Result<Vec<Manifest>, Failure> {
 /// # Errors
 /// 64, with all faults of the texts.
 pub fn check_all(texts: &[(String, String)]) -> Result<Vec<Manifest>, Failure> {
-    let mut faults = Vec::new();
+    check(texts, Vec::new())
+}
+
+/// Checks every document of these texts. They come with the faults that are known already.
+fn check(texts: &[(String, String)], mut faults: Vec<String>) -> Result<Vec<Manifest>, Failure> {
     let mut manifests = Vec::new();
     for (source, text) in texts {
         let documents = text::parse(text).unwrap_or_else(|error| {
@@ -69,7 +74,7 @@ pub fn check_all(texts: &[(String, String)]) -> Result<Vec<Manifest>, Failure> {
             Vec::new()
         });
         for (place, document) in numbered(documents) {
-            match check(source, &place, document) {
+            match check_one(source, &place, document) {
                 Ok(manifest) => manifests.push(manifest),
                 Err(found) => faults.extend(found),
             }
@@ -89,39 +94,41 @@ pub fn check_all(texts: &[(String, String)]) -> Result<Vec<Manifest>, Failure> {
     Ok(manifests)
 }
 
-fn texts(sources: &[String]) -> Result<Vec<(String, String)>, Failure> {
-    let unreadable = |path: &Path, error: &std::io::Error| {
-        Failure::usage(format!("cannot read {}: {error}", path.display()))
+/// The texts of these sources, each with its name, and which of them cannot be read.
+fn texts(sources: &[String]) -> (Vec<(String, String)>, Vec<String>) {
+    let (mut texts, mut unreadable) = (Vec::new(), Vec::new());
+    let mut take = |name: String, text: io::Result<String>| match text {
+        Ok(text) => texts.push((name, text)),
+        Err(error) => unreadable.push(format!("cannot read {name}: {error}")),
     };
-    let mut texts = Vec::new();
     for source in sources {
         if source == "-" {
-            let mut text = String::new();
-            std::io::stdin()
-                .read_to_string(&mut text)
-                .map_err(|error| Failure::usage(format!("cannot read standard input: {error}")))?;
-            texts.push((STDIN.to_owned(), text));
+            take(STDIN.to_owned(), io::read_to_string(io::stdin()));
             continue;
         }
-        let path = PathBuf::from(source);
-        let mut files = vec![path.clone()];
-        if path.is_dir() {
-            let entries = fs::read_dir(&path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-            files = entries
-                .map_err(|error| unreadable(&path, &error))?
-                .iter()
-                .map(fs::DirEntry::path)
-                .filter(|file| is_manifest(file))
-                .collect();
-            // A directory has no order of its own; by name it is the same on every machine.
-            files.sort();
-        }
-        for file in files {
-            let text = fs::read_to_string(&file).map_err(|error| unreadable(&file, &error))?;
-            texts.push((file.display().to_string(), text));
+        match files(Path::new(source)) {
+            Ok(files) => {
+                for file in files {
+                    take(file.display().to_string(), fs::read_to_string(&file));
+                }
+            }
+            Err(error) => take(source.clone(), Err(error)),
         }
     }
-    Ok(texts)
+    (texts, unreadable)
+}
+
+/// The manifests of a directory, or the file itself.
+fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let entries = fs::read_dir(path)?.map(|entry| entry.map(|entry| entry.path()));
+    let mut files: Vec<PathBuf> = entries.collect::<io::Result<_>>()?;
+    files.retain(|file| is_manifest(file));
+    // A directory has no order of its own; by name it is the same on every machine.
+    files.sort();
+    Ok(files)
 }
 
 fn is_manifest(file: &Path) -> bool {
@@ -154,7 +161,7 @@ fn numbered(documents: Vec<Value>) -> Vec<(String, Value)> {
     numbered
 }
 
-fn check(source: &str, place: &str, document: Value) -> Result<Manifest, Vec<String>> {
+fn check_one(source: &str, place: &str, document: Value) -> Result<Manifest, Vec<String>> {
     let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
     let named = text(document.get("metadata").and_then(|metadata| metadata.get("name")));
     let kind_word = text(document.get("kind"));
@@ -199,6 +206,9 @@ fn kind_of(document: &Value, word: Option<&str>) -> Result<&'static Kind, Fault>
             _ => Fault::new("", format!("expected an object with kind, one of {all}")),
         });
     };
+    if word == "List" && !document.get("items").is_some_and(Value::is_array) {
+        return Err(Fault::new("items", "expected a list"));
+    }
     by_kind(word).ok_or_else(|| {
         let meant = did_you_mean(word, names());
         Fault::new(
@@ -292,6 +302,17 @@ mod tests {
     }
 
     #[test]
+    fn a_list_without_a_list_of_items_is_refused_for_them() {
+        for items in ["", ", items: {}"] {
+            let error = read_text(&format!("{{kind: List{items}}}\n")).err().unwrap();
+            assert!(
+                error.ends_with("document 1 (List): items: expected a list"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
     fn a_directory_is_read_in_the_order_of_its_names_and_other_files_are_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         for (file, text) in [
@@ -323,6 +344,27 @@ mod tests {
             .err()
             .unwrap()
             .to_string();
-        assert!(error.starts_with("cannot read /does/not/exist.yaml: "), "{error}");
+        assert!(
+            error.starts_with("1 fault, nothing was written\n  cannot read /does/not/exist.yaml: "),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_hides_no_fault_of_another_one() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("a.yaml"), [0xff]).unwrap();
+        fs::write(dir.path().join("b.yaml"), "kind: Nod\n").unwrap();
+        let error = read(&[dir.path().display().to_string()])
+            .err()
+            .unwrap()
+            .to_string();
+        for part in [
+            "2 faults",
+            "a.yaml: stream did not contain valid UTF-8",
+            "\"Nod\" is not one of",
+        ] {
+            assert!(error.contains(part), "{error}");
+        }
     }
 }

@@ -193,6 +193,17 @@ mod tests {
     }
 
     #[test]
+    fn every_field_of_a_document_says_what_its_value_must_be() {
+        for kind in KINDS.iter().filter(|kind| kind.applied.is_some()) {
+            let text = explain(kind, "", true).unwrap();
+            assert!(!text.contains("any value"), "{text}");
+            assert!(text.contains("\n  kind  (a string; required)\n"), "{text}");
+        }
+        let capacity = explain(find("volumes").unwrap(), "spec.capacity.required", false).unwrap();
+        assert!(capacity.contains("an amount like 10Gi"), "{capacity}");
+    }
+
+    #[test]
     fn a_path_that_leads_nowhere_is_refused_with_what_was_meant() {
         let why = explain(find("node").unwrap(), "spec.desiredRol", false).unwrap_err();
         assert!(

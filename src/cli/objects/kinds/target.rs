@@ -28,7 +28,13 @@ impl Target {
         for other in others {
             // A bare name has as many slashes as the kind's ids have; `KIND/NAME` has one more.
             let bare = other.matches('/').count() == usize::from(self.kind.owned.is_some());
-            let id = if bare || !other.contains('/') {
+            // An id with too many slashes is one all the same, where what stands before the first is no kind.
+            let is_named = match (self.kind.owned, other.split_once('/')) {
+                (Some(_), Some((word, _))) => find(word).is_ok(),
+                (None, Some(_)) => true,
+                (_, None) => false,
+            };
+            let id = if bare || !is_named {
                 Some(parse_id(self.kind, other)?)
             } else {
                 let target = parse(other)?;
@@ -67,11 +73,11 @@ fn parse_id(kind: &Kind, text: &str) -> Result<Id, String> {
         ));
     }
     match (kind.owned, text.split_once('/')) {
-        (Some(_), Some((owner, own))) => Ok(Id {
+        (Some(_), Some((owner, own))) if !own.contains('/') => Ok(Id {
             owner: Some(name(owner)?),
             name: name(own)?,
         }),
-        (Some(form), None) => Err(format!(
+        (Some(form), _) => Err(format!(
             "\"{}\" is not the id of a {}: expected {form}",
             text.escape_debug(),
             kind.words.singular
@@ -164,6 +170,13 @@ mod tests {
         assert_eq!(resolve("tasks", &["task/web/1"]).unwrap(), ["web/1"]);
         for (first, others) in [("task", &["1"][..]), ("task/web", &[]), ("task", &["node/a/b"])] {
             assert!(resolve(first, others).is_err(), "{first} {others:?}");
+        }
+        for (first, others) in [("task", &["web/1/2"][..]), ("task/web/1/2", &[])] {
+            let why = resolve(first, others).unwrap_err();
+            assert!(
+                why.contains("\"web/1/2\" is not the id of a task: expected "),
+                "{why}"
+            );
         }
     }
 }

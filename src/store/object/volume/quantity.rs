@@ -23,27 +23,34 @@ const UNITS: &[(&str, i64)] = &[
 /// # Errors
 /// What is wrong with it, and what was expected.
 pub fn parse_bytes(value: &Value) -> Result<i64, String> {
-    let wrong = |shown: &str| {
+    let wrong = || {
         format!(
-            "{shown} is no amount of bytes: expected a whole number above 0, alone or with one of Ki Mi Gi Ti Pi Ei k M G T P E"
+            "{value} is no amount of bytes: expected a whole number above 0, alone or with one of Ki Mi Gi Ti Pi Ei k M G T P E"
         )
     };
-    let parsed = match value {
-        Value::Number(number) => number.as_i64(),
+    let too_large = || format!("{value} is too large: expected less than 8Ei");
+    let bytes = match value {
+        Value::Number(number) if number.is_u64() => number.as_i64().ok_or_else(too_large)?,
+        Value::Number(number) => number.as_i64().ok_or_else(wrong)?,
         Value::String(text) => {
             let (digits, unit) = UNITS
                 .iter()
                 .find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, *unit)))
                 .unwrap_or((text, 1));
-            let plain = digits.chars().all(|c| c.is_ascii_digit());
-            let number = digits.parse::<i64>().ok().filter(|_| plain);
-            number.and_then(|number| number.checked_mul(unit))
+            if digits.is_empty() || !digits.chars().all(|c| c.is_ascii_digit()) {
+                return Err(wrong());
+            }
+            let number = digits.parse::<i64>().ok();
+            number
+                .and_then(|number| number.checked_mul(unit))
+                .ok_or_else(too_large)?
         }
-        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => return Err(wrong()),
     };
-    parsed
-        .filter(|bytes| *bytes > 0)
-        .ok_or_else(|| wrong(&value.to_string()))
+    match bytes > 0 {
+        true => Ok(bytes),
+        false => Err(wrong()),
+    }
 }
 
 /// `1Gi` where that is exact, else the number of bytes. Reads back as the same.
@@ -88,7 +95,6 @@ mod tests {
             json!("+1"),
             json!("1.5Gi"),
             json!("9Ei9"),
-            json!("9999999999Gi"),
             json!(0),
             json!(-4),
             json!(1.5),
@@ -97,5 +103,19 @@ mod tests {
             let error = parse_bytes(&bad).unwrap_err();
             assert!(error.starts_with(&bad.to_string()), "{error}");
         }
+    }
+
+    #[test]
+    fn an_amount_of_8_exbibytes_or_more_is_too_large() {
+        for large in [
+            json!("8Ei"),
+            json!("9999999999Gi"),
+            json!("9223372036854775808"),
+            json!(9_223_372_036_854_775_808_u64),
+        ] {
+            let error = parse_bytes(&large).unwrap_err();
+            assert_eq!(error, format!("{large} is too large: expected less than 8Ei"));
+        }
+        assert_eq!(parse_bytes(&json!(i64::MAX)), Ok(i64::MAX));
     }
 }
