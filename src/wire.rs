@@ -40,12 +40,20 @@ pub fn with_message(message: &[u8], number: u64, change: impl FnOnce(&[u8]) -> V
 /// encoded again.
 pub fn updated<M: Message + Default + PartialEq>(stored: &[u8], before: &[u8], after: &M) -> Vec<u8> {
     let known = after.encode_to_vec();
-    let made = with_unknown(stored, before, &known);
+    let is_known = |number| [before, &known].iter().any(|message| has(message, number));
+    let unknown = fields(stored, |number| !is_known(number));
     // The decoder takes a map whose wire type is wrong, so it may find other fields in such a value than are found here.
-    match M::decode(&*made) {
-        Ok(read) if read == *after => made,
-        _ => known,
-    }
+    let made = [
+        with_unknown(stored, before, &known),
+        [&known[..], &unknown].concat(),
+    ];
+    let reads_as_after = |made: &Vec<u8>| M::decode(&**made).is_ok_and(|read| read == *after);
+    made.into_iter().find(reads_as_after).unwrap_or(known)
+}
+
+/// Whether a message has a field of this number.
+fn has(message: &[u8], number: u64) -> bool {
+    parts(message).iter().any(|part| part.0 == number)
 }
 
 /// The message `after`, which was made from `before`, with what `before` lacks of the `stored` message that it was decoded from: what
@@ -256,6 +264,8 @@ mod tests {
     struct Named {
         #[prost(string, tag = "1")]
         name: String,
+        #[prost(message, optional, boxed, tag = "2")]
+        within: Option<Box<Named>>,
         #[prost(btree_map = "string, string", tag = "3")]
         labels: std::collections::BTreeMap<String, String>,
     }
@@ -263,15 +273,26 @@ mod tests {
     #[test]
     fn an_update_reads_as_it_was_meant_whatever_the_decoder_took_for_a_map() {
         let label = [field(1, b"a"), field(2, b"b")].concat();
-        // The number of its bytes, where a varint stands: by wire types, a name `a` follows.
-        let odd = [field(1, b"plugin"), vec![0x18, 6], label.clone()].concat();
         let valid = [field(1, b"plugin"), field(3, &label)].concat();
-        for (stored, keeps) in [(valid, true), (odd, false)] {
-            let stored = [stored, field(9, b"later")].concat();
+        // The number of its bytes, where a varint stands: by wire types, a name `a` follows.
+        let odd = [field(1, b"plugin"), vec![0x18, 6], label].concat();
+        for (value, keeps) in [
+            (field(2, &valid), true),
+            (field(2, &odd), true),
+            // What follows the name reads as another message within.
+            (odd, false),
+        ] {
+            let stored = [value, field(9, b"later")].concat();
             let before = Named::decode(&*stored).unwrap();
-            assert_eq!(before.labels.len(), 1, "{before:?}");
             let mut after = before.clone();
-            after.labels.insert("c".to_owned(), "d".to_owned());
+            let labels = match &mut after.within {
+                Some(within) => &mut within.labels,
+                None => &mut after.labels,
+            };
+            assert_eq!(
+                labels.insert("a".to_owned(), "c".to_owned()),
+                Some("b".to_owned())
+            );
             let made = updated(&stored, &before.encode_to_vec(), &after);
             assert_eq!(Named::decode(&*made).unwrap(), after);
             assert_eq!(fields(&made, |number| number == 9).is_empty(), !keeps);
