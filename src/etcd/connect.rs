@@ -46,6 +46,8 @@ pub(super) struct Shared {
     pub connection: RwLock<Arc<Connection>>,
     /// The endpoints in the balanced channel, for the keep-alive, which connects to one member at a time.
     pub live: watch::Sender<Vec<String>>,
+    /// The client URLs of the voters, by the last member list. While no endpoint in use lists them, one of these may.
+    pub voters: Mutex<Vec<String>>,
     /// The endpoints that were logged last. While a member is removed its endpoints leave the channel without a word.
     pub logged: Mutex<Vec<String>>,
     /// Notified when an endpoint leaves the channel: whatever waits for that endpoint may wait in vain.
@@ -174,6 +176,7 @@ impl Etcd {
             config,
             metrics,
             connection: RwLock::new(Arc::new(connection)),
+            voters: Mutex::default(),
             logged: Mutex::new(live.clone()),
             live: watch::Sender::new(live),
             left: watch::Sender::default(),

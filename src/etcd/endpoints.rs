@@ -117,8 +117,7 @@ impl Etcd {
         };
         let mut candidates = configured(config);
         if config.sync_endpoints {
-            // Without a member list the endpoints in use stay candidates.
-            candidates.extend(self.voters().await.unwrap_or_else(|| self.live_endpoints()));
+            candidates.extend(self.voters().await);
         }
         let excluded = self.0.contacts.excluded_urls();
         candidates.retain(|endpoint| !excluded.contains(endpoint));
@@ -377,13 +376,19 @@ impl Etcd {
         Ok(client)
     }
 
-    /// Client URLs of the started voters; `None` if no endpoint in use lists them.
-    async fn voters(&self) -> Option<Vec<String>> {
-        let listed = self.any_list(LATE).await.ok()?;
+    /// Client URLs of the started voters. If no endpoint in use lists them: those of the last list, and the endpoints in use, all of
+    /// which may be gone by now.
+    async fn voters(&self) -> Vec<String> {
+        let last = || self.0.voters.lock().unwrap_or_else(PoisonError::into_inner);
+        let Ok(listed) = self.any_list(LATE).await else {
+            return [&last()[..], &self.live_endpoints()[..]].concat();
+        };
         let ids = listed.members.iter().map(|member| member.id);
         self.0.contacts.keep_only(&ids.collect(), Instant::now());
         let urls = listed.voters().flat_map(|member| &member.client_urls);
-        Some(urls.filter_map(|url| self.0.config.normalize(url)).collect())
+        let urls: Vec<String> = urls.filter_map(|url| self.0.config.normalize(url)).collect();
+        last().clone_from(&urls);
+        urls
     }
 
     fn endpoint_clients(&self) -> MutexGuard<'_, BTreeMap<String, Client>> {

@@ -29,6 +29,29 @@ pub(super) async fn wait_for_endpoints(etcd: &Etcd, wanted: &[String]) {
     .await;
 }
 
+/// As where members are replaced one after the other: the last one in use goes before another one has answered.
+#[tokio::test]
+async fn members_that_were_listed_are_found_again_once_every_endpoint_in_use_is_gone() {
+    let mut etcd = TestEtcd::with(3, &[]).await;
+    let configured = Proxy::in_front_of(&etcd.members[0].client_url);
+    let mut listed = Vec::new();
+    for index in 0..3 {
+        listed.push(etcd.behind_proxy(index).await);
+    }
+    let client = connect_with(config(vec![configured.url()])).await;
+    let _following = following(&client);
+    let urls: Vec<String> = [&configured].into_iter().chain(&listed).map(Proxy::url).collect();
+    wait_for_endpoints(&client, &urls).await;
+    for proxy in [&configured, &listed[0], &listed[1]] {
+        proxy.set(Network::Resets);
+    }
+    wait_for_endpoints(&client, &[listed[2].url()]).await;
+    listed[2].set(Network::Resets);
+    listed[0].set(Network::Passes);
+    listed[1].set(Network::Passes);
+    wait_for_endpoints(&client, &[listed[0].url(), listed[1].url()]).await;
+}
+
 #[tokio::test]
 async fn endpoints_follow_the_member_list_and_dead_ones_leave_the_channel() {
     let mut etcd = TestEtcd::with(3, &[]).await;
