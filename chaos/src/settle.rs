@@ -126,8 +126,14 @@ async fn volumes(
             .unwrap_or_default()
             .status
             .unwrap_or_default();
+        // After a restore no record may say that it is published there: it waits for an operator (INV-12).
+        let is_elsewhere = status.conditions.iter().any(|condition| {
+            condition.reason == "FailedPrecondition" && condition.message.contains(" is published to ")
+        });
         if status.delete_requested.is_some() {
-            faults.push(format!("{} is marked and not deleted", key(&kv)));
+            if !(wanted.restored && is_elsewhere) {
+                faults.push(format!("{} is marked and not deleted", key(&kv)));
+            }
         } else if status.volume_id.is_empty() {
             faults.push(format!("{} is not created", key(&kv)));
         }
