@@ -1,5 +1,7 @@
 //! Encoded messages (protobuf), field by field, so that a write keeps what only a later release knows. Pure.
 
+use std::collections::BTreeSet;
+
 use prost::Message;
 
 /// Groups within groups that are followed: as many as the decoder takes.
@@ -40,8 +42,12 @@ pub fn with_message(message: &[u8], number: u64, change: impl FnOnce(&[u8]) -> V
 /// encoded again.
 pub fn updated<M: Message + Default + PartialEq>(stored: &[u8], before: &[u8], after: &M) -> Vec<u8> {
     let known = after.encode_to_vec();
-    let is_known = |number| [before, &known].iter().any(|message| has(message, number));
-    let unknown = fields(stored, |number| !is_known(number));
+    let numbers: BTreeSet<u64> = [parts(before), parts(&known)]
+        .iter()
+        .flatten()
+        .map(|part| part.0)
+        .collect();
+    let unknown = fields(stored, |number| !numbers.contains(&number));
     // The decoder takes a map whose wire type is wrong, so it may find other fields in such a value than are found here.
     let made = [
         with_unknown(stored, before, &known),
@@ -51,11 +57,6 @@ pub fn updated<M: Message + Default + PartialEq>(stored: &[u8], before: &[u8], a
     made.into_iter().find(reads_as_after).unwrap_or(known)
 }
 
-/// Whether a message has a field of this number.
-fn has(message: &[u8], number: u64) -> bool {
-    parts(message).iter().any(|part| part.0 == number)
-}
-
 /// The message `after`, which was made from `before`, with what `before` lacks of the `stored` message that it was decoded from: what
 /// only a later release knows, also in messages within it that are not repeated.
 fn with_unknown(stored: &[u8], before: &[u8], after: &[u8]) -> Vec<u8> {
@@ -63,9 +64,11 @@ fn with_unknown(stored: &[u8], before: &[u8], after: &[u8]) -> Vec<u8> {
     let now = parts(after);
     let mut made = Vec::with_capacity(stored.len().max(after.len()));
     for (number, field) in &now {
-        match (messages(&was, *number), only(&knew, *number), only(&now, *number)) {
+        // Of one that is repeated there may be many, and nothing is looked for in them.
+        let known = only(&knew, *number).zip(only(&now, *number));
+        match known.and_then(|known| messages(&was, *number).map(|stored| (stored, known))) {
             // A string would be the same in both.
-            (Some((last, whole)), Some(knew), Some(now)) if last != knew => {
+            Some(((last, whole), (knew, now))) if last != knew => {
                 let now = with_unknown(&whole, knew, now);
                 put_varint(&mut made, (number << 3) | 2);
                 put_varint(&mut made, now.len() as u64);
