@@ -17,9 +17,11 @@ use crate::support::client::{connect_to, requests_so_far};
 use crate::support::proxy::{Network, Proxy};
 use crate::support::wait::{QUIET, SOON, eventually, same};
 
-/// How long the way is that a leader has to each member. It is so long that nothing else counts, and so short that the proof in
-/// an intent, that roles are not paused, does for the call that follows it.
-const WAY: Duration = Duration::from_millis(350);
+/// How long the way is that a leader has to each member.
+const WAY: Duration = Duration::from_millis(80);
+
+/// How long the proof in an intent, that roles are not paused, does for the call that follows it (`roles::controller`).
+const PROVEN_FOR: Duration = Duration::from_secs(2);
 
 /// Has clients reach each member through a proxy, and the test itself without one.
 async fn behind_proxies(world: &mut World) -> Vec<Proxy> {
@@ -83,7 +85,6 @@ async fn between_the_request_to_demote_a_node_and_its_role_lie_seven_requests() 
     for proxy in &proxies {
         proxy.set(Network::Passes);
     }
-    // The intent and the result. A request more would be a transaction: another proof that roles are not paused.
     let mut made = transactions();
     eventually(SOON, "the last transaction is answered", async || {
         // An answer that is on its way shows itself in it.
@@ -92,6 +93,13 @@ async fn between_the_request_to_demote_a_node_and_its_role_lie_seven_requests() 
         same(last, made)
     })
     .await;
-    assert_eq!(made - before, 2.0, "after {ways} times the way to etcd");
+    // The intent and the result. A request more is another proof that roles are not paused. Only a machine that halts makes it
+    // necessary: the whole takes little more than 14 ways.
+    let proofs = if took < PROVEN_FOR { 0.0 } else { 1.0 };
+    let made = made - before;
+    assert!(
+        (2.0..=2.0 + proofs).contains(&made),
+        "{made} transactions in {ways} times the way to etcd"
+    );
     leader.resign().await;
 }
