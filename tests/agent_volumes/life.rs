@@ -50,7 +50,7 @@ async fn a_volume_is_readable_and_writable_at_its_path_until_it_is_unpublished()
 }
 
 #[tokio::test]
-async fn the_path_of_a_block_volume_is_its_device() {
+async fn the_path_of_a_block_volume_is_its_device_which_its_plugin_mounts_below_its_staging_path() {
     let world = World::start().await;
     let volume = world
         .volume_like("disk", |volume| {
@@ -68,6 +68,8 @@ async fn the_path_of_a_block_volume_is_its_device() {
     device.write_all_at(b"block", 4096).unwrap();
     drop(device);
     assert_eq!(fs::read(world.data(&volume)).unwrap()[4096..4101], *b"block");
+    let staged = world.paths(&volume).staging.join("device");
+    assert_eq!(is_mounted(&staged), can_mount());
     world.show(vec![unpublish(&volume)]);
     world.until_confirmed(&[unpublished(&volume)]).await;
     world.until_gone(&volume).await;

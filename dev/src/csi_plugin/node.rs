@@ -1,7 +1,7 @@
 //! Volumes on the plugin's own node: bind mounts where it may mount, and links elsewhere.
 //!
-//! A staged volume is mounted at its staging path, and a published one at its target from there, so that each is really used through
-//! what came before it. With links, the target is a link to the data of the volume, and staging leaves a file.
+//! A staged volume is mounted at its staging path, a device below that, and a published one at its target from there, so that each
+//! is really used through what came before it. With links, the target is a link to the data of the volume, and staging leaves a file.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,8 +11,11 @@ use std::process::Command;
 
 use quorate::agent::volumes::mounts::{At, Mounts};
 
-/// What a staged volume has at its staging path: a bind mount, or this file.
+/// What a staged volume has at its staging path where nothing is mounted: this file.
 const STAGED: &str = ".staged";
+
+/// Where a device is mounted below its staging path, which is a directory.
+const DEVICE: &str = "device";
 
 /// Puts volumes at paths of this machine.
 #[derive(Clone, Copy, Debug)]
@@ -33,8 +36,11 @@ impl Node {
     /// Stages a volume, if it is not staged.
     pub fn stage(self, data: &Data, staging: &Path) -> io::Result<()> {
         match self {
-            // A device is used where it is.
-            Self::Mounts if data.block => Ok(()),
+            Self::Mounts if data.block => {
+                let device = staging.join(DEVICE);
+                make_file(&device)?;
+                bind(&data.path, &device, false)
+            }
             Self::Mounts => bind(&data.path, staging, false),
             Self::Links => File::create(staging.join(STAGED)).map(drop),
         }
@@ -43,7 +49,8 @@ impl Node {
     /// Whether a volume is staged.
     pub fn is_staged(self, data: &Data, staging: &Path) -> io::Result<bool> {
         match self {
-            Self::Mounts => Ok(data.block || is_mounted(staging)?),
+            Self::Mounts if data.block => is_mounted(&staging.join(DEVICE)),
+            Self::Mounts => is_mounted(staging),
             Self::Links => Ok(staging.join(STAGED).exists()),
         }
     }
@@ -51,7 +58,12 @@ impl Node {
     /// Undoes [`stage`](Self::stage).
     pub fn unstage(self, staging: &Path) -> io::Result<()> {
         match self {
-            Self::Mounts => unmount(staging),
+            Self::Mounts => {
+                unmount(staging)?;
+                let device = staging.join(DEVICE);
+                unmount(&device)?;
+                ignore_missing(fs::remove_file(device))
+            }
             Self::Links => ignore_missing(fs::remove_file(staging.join(STAGED))),
         }
     }
@@ -65,13 +77,14 @@ impl Node {
         read_only: bool,
     ) -> io::Result<()> {
         let from = match staging {
-            Some(staging) if !data.block => staging,
-            _ => &data.path,
+            Some(staging) if data.block => &staging.join(DEVICE),
+            Some(staging) => staging,
+            None => &data.path,
         };
         match self {
             Self::Mounts => {
                 let made = match data.block {
-                    true => File::options().create(true).append(true).open(target).map(drop),
+                    true => make_file(target),
                     false => fs::create_dir(target),
                 };
                 match made {
@@ -98,6 +111,11 @@ impl Node {
             Err(error) => ignore_missing(Err(error)),
         }
     }
+}
+
+/// Makes an empty file, unless there is one.
+fn make_file(path: &Path) -> io::Result<()> {
+    File::options().create(true).append(true).open(path).map(drop)
 }
 
 /// Mounts what is at one path at another, unless something is mounted there: as careless plugins do, it then takes that for its own.

@@ -82,6 +82,15 @@ impl Mounts {
         }
     }
 
+    /// What is mounted where a volume is staged: at the path that its plugin got, or below it, where some plugins put it (the path
+    /// is theirs).
+    pub fn within(&self, path: &Path) -> At {
+        match self.at(path) {
+            At::Nothing if self.below(path).next().is_some() => At::Mounted,
+            at => at,
+        }
+    }
+
     /// The mounts at this path and below it.
     pub fn below(&self, path: &Path) -> impl Iterator<Item = &Mount> {
         // Paths compare by their names, so that those below one follow it.
@@ -206,6 +215,9 @@ mod tests {
         assert_eq!(below("/a/b"), [Path::new("/a/b"), Path::new("/a/b/c")]);
         assert_eq!(below("/a/bc"), [Path::new("/a/bc")]);
         assert!(table.below(Path::new("/a/bc")).all(|mount| mount.read_only));
+        assert_eq!(table.within(Path::new("/a/b")), At::Mounted);
+        assert_eq!(table.within(Path::new("/a")), At::Mounted);
+        assert_eq!(table.within(Path::new("/a/b/c/d")), At::Nothing);
     }
 
     #[test]

@@ -241,7 +241,7 @@ impl<C: Confirm> Operation<C> {
             return Err(Failure::of_call(error));
         }
         let mounts = files::look().map_err(|error| Failure::io(&error))?;
-        let (target, staging) = (mounts.at(&self.paths.target), mounts.at(&self.paths.staging));
+        let (target, staging) = (mounts.at(&self.paths.target), mounts.within(&self.paths.staging));
         let still = match self.step {
             Step::Unpublish => target != At::Nothing,
             Step::Unstage => staging != At::Nothing,

@@ -132,9 +132,9 @@ pub enum Link {
 pub struct Seen {
     /// What is mounted at the target.
     pub target: At,
-    /// What is mounted where the volume is staged.
+    /// What is mounted where the volume is staged, or below that.
     pub staging: At,
-    /// Something mounted below the directory of the volume: of an earlier publication, or by a person.
+    /// Something mounted elsewhere below the directory of the volume: of an earlier publication, or by a person.
     pub other: Option<PathBuf>,
     /// The path for programs.
     pub link: Link,
@@ -186,7 +186,7 @@ pub struct Observed<'a> {
     pub seen: Option<&'a Seen>,
     /// What was done.
     pub done: &'a Done,
-    /// Whether the view is that of a session, or of one that ended a moment ago.
+    /// Whether the view is that of a session.
     pub is_current: bool,
     /// When the node confirmed that it does not use the volume for this publication, if it did.
     pub was_confirmed: Option<Instant>,

@@ -1,6 +1,5 @@
 //! One volume of the view: what this process has done about it, what is seen of it, and its state.
 
-use std::path::Path;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -70,17 +69,17 @@ impl Volume {
             ..
         } = &self.paths;
         let others = mounts.of_volume(home).map(|mount| &mount.path);
-        let mut others = others.filter(|path| *path != target && *path != staging);
+        let mut others = others.filter(|path| *path != target && !path.starts_with(staging));
         // What is mounted on the whole directory of the volume hides both.
         let is_hidden = mounts.at(home) != At::Nothing;
-        let at = |path: &Path| if is_hidden { At::Covered } else { mounts.at(path) };
+        let seen = |at: At| if is_hidden { At::Covered } else { at };
         if mounts.at(target) != At::Nothing {
             self.done.was_mounted |= self.done.published.is_some();
             self.done.has_rested = false;
         }
         Seen {
-            target: at(target),
-            staging: at(staging),
+            target: seen(mounts.at(target)),
+            staging: seen(mounts.within(staging)),
             other: others.next().cloned(),
             link: files.link(&self.paths),
             asked: files.has_asked(record),
@@ -169,6 +168,8 @@ impl Volume {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::proto::NodePublication;
 
@@ -198,6 +199,14 @@ mod tests {
         let seen = volume.look(&mounted(&home), &files);
         assert_eq!((seen.target, seen.staging), (At::Covered, At::Covered));
         assert_eq!(seen.other, Some(home));
+    }
+
+    #[test]
+    fn a_mount_below_the_staging_path_is_that_of_the_staged_volume() {
+        let (_directory, files, mut volume) = world();
+        let below = volume.paths.staging.join("id");
+        let seen = volume.look(&mounted(&below), &files);
+        assert_eq!((seen.staging, seen.other), (At::Mounted, None));
     }
 
     /// INV-9: a mount that comes back by itself and goes again is another one.
