@@ -23,6 +23,7 @@ use crate::clock;
 use crate::etcd::ClusterId;
 use crate::identity::control::{cluster_of, server_name};
 use crate::identity::node::NodeRole;
+use crate::identity::rotation::record::digest;
 use crate::identity::token::BadToken;
 use crate::identity::{AuthorityDigest, NodeChain, NodeKey, NotMade, Token};
 use crate::metrics::Metrics;
@@ -79,6 +80,13 @@ pub(super) enum Fault {
     OtherRequest,
     #[error("the server has answered with the certificate of another node")]
     OtherNode,
+    #[error("no server shows the authority {0} as the one which has signed the certificate")]
+    OtherAuthority(AuthorityDigest),
+    #[error(
+        "another certificate is there, and is not valid before {0}: the clock of this node is behind, or that of the leader which has \
+         signed it was ahead"
+    )]
+    NotYetValid(Timestamp),
     #[error(
         "the name belongs to another node now, with uid {0}: quorate token create --node makes a token to take it over"
     )]
@@ -280,6 +288,9 @@ impl Keeper<'_> {
             self.directory.save(&self.state)?;
             self.await_another(false);
         }
+        if matches!(collected, Err(Fault::NoLink(_) | Fault::OtherAuthority(_))) {
+            self.servers.turn_to_another();
+        }
         collected
     }
 
@@ -300,6 +311,7 @@ impl Keeper<'_> {
             if let Ok(chain) = NodeChain::read(&answer.chain)
                 && chain.node.public_key == key.public_key()
             {
+                self.check_signer(link, &chain, &answer.authority_sha256).await?;
                 return self.receive(key, chain, answer.chain, &answer.authority_sha256);
             }
             match answer.state() {
@@ -321,8 +333,31 @@ impl Keeper<'_> {
         }
     }
 
+    /// Fails where the answer names another authority than the one by which servers are known, and no server has shown that. The answer is
+    /// as it was recorded in etcd, and an authority that a record names counts only where a server has it in its own files (INV-13).
+    async fn check_signer(&self, link: &Link, chain: &NodeChain, signer: &[u8]) -> Result<(), Fault> {
+        let Some(signer) = digest(signer) else {
+            return Ok(());
+        };
+        let pinned = Pinned {
+            authority: self.authority()?,
+            cluster: self.cluster(),
+        };
+        let leaf = chain.certificates.first().ok_or(Fault::Unreadable)?;
+        if signer == pinned.authority || link.shows_signer(signer, leaf) {
+            return Ok(());
+        }
+        // The connection may be older than the rotation: a server shows what it has at the handshake.
+        let present = self.servers.connect_to_join(pinned).await?;
+        match present.shows_signer(signer, leaf) {
+            true => Ok(()),
+            false => Err(Fault::OtherAuthority(signer)),
+        }
+    }
+
     /// Replaces the certificate by one that was just received. It may have been issued long before. From then on servers are known by the
-    /// authority that has signed it: in a rotation every server shows that one by now, and the former one goes.
+    /// authority that has signed it: in a rotation every server shows that one by now, and the former one goes. One that is not valid yet
+    /// replaces none that is: the answer stays on record, and is collected again later.
     fn receive(&mut self, key: NodeKey, chain: NodeChain, pem: String, signer: &[u8]) -> Result<(), Fault> {
         let node = &chain.node;
         let is_own = node.uid == self.uid()
@@ -331,14 +366,18 @@ impl Keeper<'_> {
         if !is_own {
             return Err(Fault::OtherNode);
         }
+        let held = self.held;
+        if held.is_some_and(|held| held.outlasts(node.not_before, now())) {
+            return Err(Fault::NotYetValid(node.not_before));
+        }
         let before = self.state.clone();
         self.state.certificate = Some(StoredCertificate {
             chain: pem,
             key: key.pem(),
         });
         self.state.requested_key = None;
-        if let Ok(signer) = signer.try_into() {
-            self.state.authority = Some(AuthorityDigest(signer).to_string());
+        if let Some(signer) = digest(signer) {
+            self.state.authority = Some(signer.to_string());
         }
         if let Err(error) = self.directory.save(&self.state) {
             self.state = before;
@@ -353,8 +392,7 @@ impl Keeper<'_> {
 
     /// Shows this certificate from now on: over a new connection.
     fn take(&mut self, key: NodeKey, chain: NodeChain, since: Since) -> Result<(), Fault> {
-        let authority = self.state.authority.as_deref().and_then(|text| text.parse().ok());
-        let authority: AuthorityDigest = authority.ok_or(Fault::Unreadable)?;
+        let authority = self.authority()?;
         let life = Duration::try_from(chain.life()).unwrap_or_default();
         let random = retry::random();
         self.held = Some(Held {
@@ -399,6 +437,12 @@ impl Keeper<'_> {
         if let Some(held) = &mut self.held {
             held.awaits_another = awaits;
         }
+    }
+
+    /// The authority by which servers are known.
+    fn authority(&self) -> Result<AuthorityDigest, Fault> {
+        let authority = self.state.authority.as_deref().and_then(|text| text.parse().ok());
+        authority.ok_or(Fault::Unreadable)
     }
 
     /// The cluster, once the node has joined it.

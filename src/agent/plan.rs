@@ -192,6 +192,12 @@ impl Held {
             false => self.life.saturating_sub(self.age(now)),
         }
     }
+
+    /// Whether it stays in use although another one is there, which is valid from `begin` on: by the clock of this node that is yet to
+    /// come, and this one is valid still. So a leader whose clock is ahead takes no node out of the cluster.
+    pub fn outlasts(&self, begin: Timestamp, now: Now) -> bool {
+        now.wall < begin && !self.left(now).is_zero()
+    }
 }
 
 /// The age at which a certificate of this life is replaced. `random` is a number from 0 to 1.

@@ -8,15 +8,15 @@ use std::time::Duration;
 use http::Uri;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint as Target};
 
-use super::trust::{Pinned, client_config};
+use super::trust::{Pinned, client_config, shows_signer};
 use crate::csi::{Endpoint, EndpointError};
 use crate::etcd::ClusterId;
 use crate::identity::control::{cluster_of_server, server_name};
-use crate::identity::{NodeChain, NodeKey};
+use crate::identity::{AuthorityDigest, NodeChain, NodeKey};
 use crate::one_stream::{self, Connection};
 use crate::proto::control_client::ControlClient;
 use crate::retry;
@@ -81,6 +81,8 @@ pub struct Link {
     pub cluster: ClusterId,
     /// Cancelled when either side closes it.
     pub ended: CancellationToken,
+    /// The certificates that the server has shown.
+    shown: Arc<[CertificateDer<'static>]>,
     channel: Channel,
 }
 
@@ -88,6 +90,11 @@ impl Link {
     /// A client on this connection.
     pub fn client(&self) -> ControlClient<Channel> {
         ControlClient::new(self.channel.clone()).max_decoding_message_size(LARGEST_ANSWER)
+    }
+
+    /// Whether the server has shown the authority of this digest, and that one has signed this certificate (DER).
+    pub fn shows_signer(&self, authority: AuthorityDigest, certificate: &[u8]) -> bool {
+        shows_signer(&self.shown, authority, certificate)
     }
 }
 
@@ -168,9 +175,10 @@ async fn connect(
         .await
         .map_err(|error| error.to_string())?;
     let (_, tls) = stream.get_ref();
-    let leaf = tls.peer_certificates().and_then(|chain| chain.first());
+    let shown: Arc<[_]> = tls.peer_certificates().unwrap_or_default().into();
     // It was verified, by this very name.
-    let cluster = leaf
+    let cluster = shown
+        .first()
         .and_then(|leaf| cluster_of_server(leaf))
         .ok_or("the server has shown no certificate")?;
     let origin = format!("https://{}", server_name(cluster));
@@ -185,6 +193,7 @@ async fn connect(
         server: server.clone(),
         cluster,
         ended,
+        shown,
         channel,
     })
 }
@@ -192,7 +201,6 @@ async fn connect(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::AuthorityDigest;
 
     #[test]
     fn a_server_is_named_by_host_and_port_with_tls() {

@@ -21,7 +21,7 @@ use tokio_rustls::rustls::{
 use crate::etcd::ClusterId;
 use crate::identity::control::{cluster_of_server, server_name};
 use crate::identity::validity::{begins_after, is_valid_at};
-use crate::identity::{AuthorityDigest, NodeChain, NodeKey};
+use crate::identity::{AuthorityDigest, NodeChain, NodeKey, is_signed_by};
 
 /// The servers that an agent talks to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,12 @@ pub struct Pinned {
     pub authority: AuthorityDigest,
     /// Their cluster; `None` before the node has joined one.
     pub cluster: Option<ClusterId>,
+}
+
+/// Whether the authority of this digest is among the certificates that a server has shown, and has signed this certificate (DER).
+pub fn shows_signer(shown: &[CertificateDer<'_>], authority: AuthorityDigest, certificate: &[u8]) -> bool {
+    let mut shown = shown.iter();
+    shown.any(|other| AuthorityDigest::of(other) == authority && is_signed_by(certificate, other))
 }
 
 /// Verifies that a server is one of [`Pinned`].
@@ -239,6 +245,38 @@ mod tests {
         let alone = chain(None);
         verify(&verifier(&new, Some(CLUSTER)), &alone, now()).unwrap();
         verify(&verifier(&former, Some(CLUSTER)), &alone, now()).unwrap_err();
+    }
+
+    /// The certificate of a node that this authority has signed (DER).
+    fn node(authority: &Authority) -> Vec<u8> {
+        let request = NodeKey::create().unwrap().request().unwrap();
+        let request = crate::identity::request::RequestedKey::read(&request).unwrap();
+        let node = NodeHolder {
+            cluster: CLUSTER,
+            uid: "0b3a2f0e-55a6-4a3e-9d0c-2f6f4d1c9b11",
+            name: "n1",
+            role: NodeRole::Worker,
+        };
+        let leaf = node::certificate(authority, &request, node, node::LIFE, now()).unwrap();
+        certificates(&leaf.chain_pem)[0].to_vec()
+    }
+
+    /// INV-13.
+    #[test]
+    fn the_authority_that_a_record_names_counts_where_a_server_shows_it_and_it_has_signed_the_certificate() {
+        let (former, forged) = (authority(), authority());
+        let shows = |shown: &[CertificateDer<'_>], of: &Authority, signed_by: &Authority| {
+            shows_signer(shown, of.digest(), &node(signed_by))
+        };
+        let (new, _, cross) = Authority::create_after(AuthorityKind::Node, &former, now()).unwrap();
+        let new = new.crossed(&cross);
+        let made = control::certificate_beside(&new, Some(&former), CLUSTER, now()).unwrap();
+        let shown: Vec<_> = made.chain.into_iter().map(CertificateDer::from).collect();
+        assert!(shows(&shown, &new, &new) && shows(&shown, &former, &former));
+        assert!(!shows(&shown, &forged, &forged), "no server shows it");
+        assert!(!shows(&shown, &new, &forged), "it has not signed this one");
+        let before = server(&former, CLUSTER);
+        assert!(!shows(&before, &new, &new), "before the rotation");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::wakes::Awaited;
 use super::write::{Attempts, Decision};
 use crate::identity::reached::{RecordedJoin, RecordedMember};
 use crate::identity::request::RequestedKey;
+use crate::identity::rotation::record::Rotation;
 use crate::proto::node_certificate::State;
 use crate::proto::{
     EtcdCertificateRequest, EtcdCertificateResponse, IssuedCertificate, NodeCertificate, RevocationList,
@@ -162,16 +163,23 @@ async fn revocation_list(store: &Store) -> Result<Option<RevocationList>, Status
     })
 }
 
-/// What is on record: a chain never leaves a replica but as it was recorded.
+/// What is on record: a chain never leaves a replica but as it was recorded. What etcd trusts beside it may have been recorded before a
+/// rotation dropped an authority, which does not come back by that.
 async fn answer(store: &Store, uid: &str) -> Result<EtcdCertificateResponse, Status> {
     let record = Record::at(store, &store.keys.etcd_certificate(uid), uid).await?;
     // After the record, so that the list is no older than what it is handed out with.
     let list = revocation_list(store).await?;
     let record = record.map(|record| record.value).unwrap_or_default();
+    let read = store.etcd.get(&store.keys.rotation()).await;
+    let (rotation, _) = read.map_err(|error| refusal::unavailable(&error))?;
+    let authorities = match rotation.and_then(|stored| Rotation::read(&stored.value)) {
+        Some(rotation) => rotation.trusted_of(&record.authorities),
+        None => record.authorities,
+    };
     Ok(EtcdCertificateResponse {
         state: record.state,
         chain: record.chain,
-        authorities: record.authorities,
+        authorities,
         not_after: record.not_after,
         reason: record.reason,
         message: record.message,

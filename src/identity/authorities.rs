@@ -21,9 +21,11 @@ pub(super) type Read = Result<Arc<Authority>, String>;
 pub struct Found {
     /// The authorities of `current/`, in the order of [`AuthorityKind::ALL`].
     current: [Read; 2],
+    /// Those of `current/` that sign no more, since they end soon. What they have signed is valid for up to a day still.
+    ending: [Option<Arc<Authority>>; 2],
     /// Those of `next/`.
     next: [Read; 2],
-    /// Whether the time of those of `current/` is over, or nearly.
+    /// Whether the time of those of `current/` is over.
     ended: [bool; 2],
 }
 
@@ -34,8 +36,12 @@ impl Found {
             let now = Timestamp::now();
             let text = |error: DirectoryError| error.to_string();
             let current = AuthorityKind::ALL.map(|kind| directory::read(&directory, kind, now));
+            let ending = AuthorityKind::ALL.map(|kind| {
+                ends_soon(&current[index(kind)]).then(|| directory::read_ending(&directory, kind, now))
+            });
             Self {
-                ended: current.each_ref().map(has_ended),
+                ended: ending.each_ref().map(|read| read.as_ref().is_some_and(ends_soon)),
+                ending: ending.map(|read| read?.ok().map(Arc::new)),
                 current: current.map(|read| read.map(Arc::new).map_err(text)),
                 next: AuthorityKind::ALL.map(|kind| {
                     directory::read_next(&directory, kind, now)
@@ -48,14 +54,22 @@ impl Found {
             let read = || [Err(failed.to_string()), Err(failed.to_string())];
             Self {
                 current: read(),
+                ending: [None, None],
                 next: read(),
                 ended: [false; 2],
             }
         })
     }
 
-    /// The authority of this digest, wherever it lies.
+    /// The authority of this digest, wherever it lies, also one that signs no more and has not ended.
     pub fn find(&self, kind: AuthorityKind, digest: AuthorityDigest) -> Option<&Arc<Authority>> {
+        let ending = self.ending[index(kind)].as_ref();
+        let ending = ending.filter(|authority| authority.digest() == digest);
+        self.find_signer(kind, digest).or(ending)
+    }
+
+    /// The authority of this digest, wherever it lies, if it can sign.
+    fn find_signer(&self, kind: AuthorityKind, digest: AuthorityDigest) -> Option<&Arc<Authority>> {
         let [next, current] = [&self.next, &self.current].map(|read| read[index(kind)].as_ref().ok());
         next.into_iter()
             .chain(current)
@@ -70,7 +84,7 @@ impl Found {
         self.current[index(kind)].as_ref().map_err(Clone::clone)
     }
 
-    /// Whether the time of an authority of `current/` is over, or nearly.
+    /// Whether the time of an authority of `current/` is over.
     pub(super) fn has_ended(&self, kind: AuthorityKind) -> bool {
         self.ended[index(kind)]
     }
@@ -157,7 +171,7 @@ impl Found {
             OnRecord::Is(rotation, _) => rotation,
         };
         let wanted = rotation.signs(kind);
-        match (self.find(kind, wanted), current) {
+        match (self.find_signer(kind, wanted), current) {
             (Some(authority), _) => Ok(Arc::clone(authority)),
             // Replaced by hand since: what a rotation has dropped never comes back, and another one is what an operator wants.
             (None, Ok(other))
@@ -199,7 +213,8 @@ impl Found {
     }
 }
 
-fn has_ended(read: &Result<Authority, DirectoryError>) -> bool {
+/// Whether an authority ends sooner than it was read for.
+fn ends_soon(read: &Result<Authority, DirectoryError>) -> bool {
     let ended = |unusable: &Unusable| matches!(unusable, Unusable::EndsSoon(_));
     matches!(read, Err(DirectoryError::Unusable { unusable, .. }) if ended(unusable))
 }
@@ -288,6 +303,9 @@ impl Authorities {
 
 #[cfg(test)]
 mod tests {
+    use jiff::SignedDuration;
+
+    use super::super::authority::AUTHORITY_LIFE;
     use super::*;
     use crate::etcd::Revision;
 
@@ -310,6 +328,7 @@ mod tests {
         let missing = || Err("next/ is missing".to_owned());
         Found {
             current: current.clone().map(Ok),
+            ending: [None, None],
             next: next.map_or_else(|| [missing(), missing()], |next| next.clone().map(Ok)),
             ended: [false; 2],
         }
@@ -399,6 +418,47 @@ mod tests {
             can_answer(&without, Phase::Reissue, etcd),
             "everything refuses it"
         );
+    }
+
+    /// What it has signed is valid for up to a day still.
+    #[test]
+    fn a_former_authority_that_ends_soon_is_trusted_until_its_end_and_signs_nothing() {
+        let (old, new) = (authorities(), authorities());
+        let begun = Rotation::begun(roots(&old), roots(&new), 0, now());
+        let in_phase = |phase| OnRecord::Is(Box::new(begun.moved_to(phase, now())), Revision(1));
+        let ends = || Err("it ends soon".to_owned());
+        let late = Found {
+            current: [ends(), ends()],
+            ending: old.clone().map(Some),
+            ..found(&new, Some(&new))
+        };
+        let kind = AuthorityKind::Etcd;
+        let chosen = late.choose(&in_phase(Phase::Reissue));
+        let both = format!("{}{}", new[1].certificates_pem(), old[1].certificates_pem());
+        assert_eq!(chosen.with_trust(kind).unwrap().1, both);
+        assert!(late.find(kind, old[1].digest()).is_some() && !late.has_ended(kind));
+        assert!(late.choose(&in_phase(Phase::Trust)).of(kind).is_err());
+        assert!(late.choose(&OnRecord::Absent).of(kind).is_err());
+    }
+
+    #[tokio::test]
+    async fn an_authority_on_disk_ends_soon_for_a_day_and_has_ended_after_that() {
+        let home = tempfile::tempdir().unwrap();
+        let current = home.path().join(directory::CURRENT);
+        std::fs::create_dir_all(&current).unwrap();
+        for (kind, left) in AuthorityKind::ALL.into_iter().zip([12, -12]) {
+            let made = Timestamp::now() + SignedDuration::from_hours(left) - AUTHORITY_LIFE;
+            let (authority, key) = Authority::create(kind, made).unwrap();
+            let write = |name: &str, text: &str| std::fs::write(current.join(name), text).unwrap();
+            write(kind.certificate_file(), authority.certificates_pem());
+            write(kind.key_file(), &key);
+        }
+        let found = Found::read(home.path().to_owned()).await;
+        for (kind, is_trusted) in AuthorityKind::ALL.into_iter().zip([true, false]) {
+            assert!(found.current(kind).is_err(), "{kind:?}");
+            assert_eq!(found.ending[index(kind)].is_some(), is_trusted, "{kind:?}");
+            assert_eq!(found.has_ended(kind), !is_trusted, "{kind:?}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::NotMade;
 use super::digest::{base32, from_base32, sha256};
-use super::issuers::{self, Life, Unusable, unreadable};
+use super::issuers::{self, Life, Signs, Unusable, unreadable};
 use super::validity::{BACKDATED, at};
 
 /// How long a new authority is valid.
@@ -120,11 +120,29 @@ pub struct AuthorityCertificate {
 }
 
 impl AuthorityCertificate {
-    /// Reads it from PEM, followed by those above it.
+    /// Reads it from PEM, followed by those above it, from a file that an operator has put in place: where the algorithm of a signature
+    /// is not known here, the names say which authority is above which.
     ///
     /// # Errors
     /// The first reason why nothing can be signed with it, whatever its key.
     pub fn read(certificates: &[u8], now: Timestamp) -> Result<Self, Unusable> {
+        Self::read_by(certificates, issuers::may_have_signed, LEAST_LEFT, now)
+    }
+
+    /// The same from any other source: each certificate above has to have signed the one before it (INV-13).
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_received(certificates: &[u8], now: Timestamp) -> Result<Self, Unusable> {
+        Self::read_by(certificates, issuers::has_signed, LEAST_LEFT, now)
+    }
+
+    fn read_by(
+        certificates: &[u8],
+        signs: Signs,
+        least_left: SignedDuration,
+        now: Timestamp,
+    ) -> Result<Self, Unusable> {
         let mut blocks = pem::parse_many(certificates)
             // The error may quote a line of the file, which may hold a key.
             .map_err(|_| Unusable::Certificate("it is not in PEM".to_owned()))?;
@@ -145,11 +163,11 @@ impl AuthorityCertificate {
         let Life {
             not_before,
             not_after,
-        } = issuers::judge(&parsed)?;
+        } = issuers::judge(&parsed, signs)?;
         if now < not_before {
             return Err(Unusable::NotYetValid(not_before));
         }
-        if not_after.duration_since(now) < LEAST_LEFT {
+        if not_after.duration_since(now) < least_left {
             return Err(Unusable::EndsSoon(not_after));
         }
         Ok(Self {
@@ -183,11 +201,14 @@ impl AuthorityCertificate {
         self.public_key == other.public_key
     }
 
-    /// Whether it has signed this certificate (DER).
+    /// Whether it has signed this certificate (DER): by the signature, which has to be of an algorithm that is known here.
     pub fn has_signed(&self, certificate: &[u8]) -> bool {
-        let parsed = X509Certificate::from_der(certificate);
-        let own = X509Certificate::from_der(self.own.contents());
-        matches!((parsed, own), (Ok((_, one)), Ok((_, own))) if issuers::has_signed(&own, &one))
+        issuers::is_signed_by(certificate, self.own.contents())
+    }
+
+    /// The same as far as is known here: where the algorithm of the signature is not, the names have to do.
+    pub(super) fn may_have_signed(&self, certificate: &[u8]) -> bool {
+        issuers::holds_for(self.own.contents(), certificate, issuers::may_have_signed)
     }
 
     /// The same for the first certificate of a text in PEM, which may hold a key as well.
@@ -274,7 +295,20 @@ impl Authority {
     /// # Errors
     /// The first reason why it cannot sign.
     pub fn read(certificates: &[u8], key: &[u8], now: Timestamp) -> Result<Self, Unusable> {
-        let certificate = AuthorityCertificate::read(certificates, now)?;
+        Self::with_key(AuthorityCertificate::read(certificates, now)?, key)
+    }
+
+    /// The same of one that may be in its last hours. It is to sign nothing that is meant to last, and what it has signed counts still.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), but for its end: [`Unusable::EndsSoon`] if that is over.
+    pub fn read_ending(certificates: &[u8], key: &[u8], now: Timestamp) -> Result<Self, Unusable> {
+        let signs = issuers::may_have_signed;
+        let certificate = AuthorityCertificate::read_by(certificates, signs, SignedDuration::ZERO, now)?;
+        Self::with_key(certificate, key)
+    }
+
+    fn with_key(certificate: AuthorityCertificate, key: &[u8]) -> Result<Self, Unusable> {
         let key = str::from_utf8(key).map_err(|_| Unusable::Key)?;
         let key = KeyPair::from_pem(key).map_err(|_| Unusable::Key)?;
         if key.der_bytes() != certificate.public_key {
@@ -419,6 +453,10 @@ mod tests {
             unusable(certificate, &key, late),
             Unusable::EndsSoon(made.not_after())
         );
+        let ending = |at| Authority::read_ending(certificate.as_bytes(), key.as_bytes(), at).map(drop);
+        assert_eq!(ending(late), Ok(()), "what it has signed counts still");
+        let over = made.not_after() + SignedDuration::from_secs(1);
+        assert_eq!(ending(over), Err(Unusable::EndsSoon(made.not_after())));
         let torn = certificate.replacen("MII", "AII", 1);
         assert!(
             matches!(unusable(&torn, &key, now()), Unusable::Certificate(_)),

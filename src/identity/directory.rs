@@ -121,7 +121,23 @@ fn create_private(parent: &Path, directory: &Path) -> io::Result<()> {
 /// # Errors
 /// If a file of it cannot be read, or the authority cannot sign.
 pub fn read(directory: &Path, kind: AuthorityKind, now: Timestamp) -> Result<Authority, DirectoryError> {
-    read_in(directory, CURRENT, kind, now)
+    read_in(directory, CURRENT, kind, |certificates, key| {
+        Authority::read(certificates, key, now)
+    })
+}
+
+/// The same of one that may be in its last hours: it signs no more, and what it has signed counts still.
+///
+/// # Errors
+/// If a file of it cannot be read, or it counts no more.
+pub fn read_ending(
+    directory: &Path,
+    kind: AuthorityKind,
+    now: Timestamp,
+) -> Result<Authority, DirectoryError> {
+    read_in(directory, CURRENT, kind, |certificates, key| {
+        Authority::read_ending(certificates, key, now)
+    })
 }
 
 /// Reads an authority that takes the place of another one. What it signs leads to the former one as well.
@@ -129,7 +145,9 @@ pub fn read(directory: &Path, kind: AuthorityKind, now: Timestamp) -> Result<Aut
 /// # Errors
 /// If a file of it cannot be read, or the authority cannot sign.
 pub fn read_next(directory: &Path, kind: AuthorityKind, now: Timestamp) -> Result<Authority, DirectoryError> {
-    let authority = read_in(directory, NEXT, kind, now)?;
+    let authority = read_in(directory, NEXT, kind, |certificates, key| {
+        Authority::read(certificates, key, now)
+    })?;
     let (path, cross) = read_file(directory, NEXT, kind.cross_file())?;
     let unusable = |unusable| DirectoryError::Unusable { path, unusable };
     // It goes along with every leaf: a file that is copied right now, or the wrong one, must not.
@@ -146,11 +164,11 @@ fn read_in(
     directory: &Path,
     name: &str,
     kind: AuthorityKind,
-    now: Timestamp,
+    read: impl FnOnce(&[u8], &[u8]) -> Result<Authority, Unusable>,
 ) -> Result<Authority, DirectoryError> {
     let (path, certificates) = read_file(directory, name, kind.certificate_file())?;
     let (_, key) = read_file(directory, name, kind.key_file())?;
-    Authority::read(&certificates, &key, now).map_err(|unusable| DirectoryError::Unusable { path, unusable })
+    read(&certificates, &key).map_err(|unusable| DirectoryError::Unusable { path, unusable })
 }
 
 /// Whether there are authorities that take the place of others. An empty directory, as Kubernetes makes it for a Secret that is not

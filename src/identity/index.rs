@@ -12,7 +12,7 @@ use super::records::{Record, Records};
 use super::revocation::{List, Owed};
 use super::rotation::facts::{Certified, Replica, Report};
 use super::rotation::record::{Asked, OnRecord, digest};
-use super::rotation::view::report;
+use super::rotation::view::{Intents, report};
 use crate::etcd::{KeyValue, MemberId, Revision};
 use crate::proto::Role;
 use crate::proto::node_certificate::State;
@@ -155,10 +155,20 @@ impl Index {
         unreadable.filter(|uid| !self.removed.contains_key(*uid))
     }
 
-    /// The members whose removal is decided.
-    pub fn leaving_members(&self) -> impl Iterator<Item = MemberId> {
+    /// What is decided of members, as their records say. A record that cannot be read may hold any intent.
+    pub fn intents(&self) -> HashMap<MemberId, Intents> {
+        let intents = |member: &Option<RecordedMember>| match member {
+            Some(member) => Intents {
+                leaves_or_moves: member.leaves || member.moves,
+                is_promoted: member.is_promoted,
+            },
+            None => Intents {
+                leaves_or_moves: true,
+                is_promoted: true,
+            },
+        };
         let members = self.members.iter();
-        members.filter_map(|(id, member)| member.as_ref()?.leaves.then_some(*id))
+        members.map(|(id, member)| (*id, intents(member))).collect()
     }
 
     /// Name and uid of the node of each member that has a record.

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use jiff::Timestamp;
 use x509_parser::error::X509Error;
-use x509_parser::prelude::X509Certificate;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// Why an authority cannot sign.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,11 +50,14 @@ pub(super) struct Life {
     pub(super) not_after: Timestamp,
 }
 
-/// Judges the certificates of an authority, its own first.
+/// Whether the first certificate is that of the authority which has signed the second one.
+pub(super) type Signs = fn(&X509Certificate<'_>, &X509Certificate<'_>) -> bool;
+
+/// Judges the certificates of an authority, its own first. `signs` says which of them is above which.
 ///
 /// # Errors
 /// If one is not that of an authority, or not followed by that of the authority which has signed it.
-pub(super) fn judge(chain: &[X509Certificate<'_>]) -> Result<Life, Unusable> {
+pub(super) fn judge(chain: &[X509Certificate<'_>], signs: Signs) -> Result<Life, Unusable> {
     let mut life = Life {
         not_before: Timestamp::MIN,
         not_after: Timestamp::MAX,
@@ -70,7 +73,7 @@ pub(super) fn judge(chain: &[X509Certificate<'_>]) -> Result<Life, Unusable> {
         let ends = Timestamp::from_second(validity.not_after.timestamp());
         life.not_after = life.not_after.min(ends.unwrap_or(Timestamp::MAX));
     }
-    match chain.windows(2).all(|pair| has_signed(&pair[1], &pair[0])) {
+    match chain.windows(2).all(|pair| signs(&pair[1], &pair[0])) {
         true => Ok(life),
         false => Err(Unusable::Chain),
     }
@@ -81,13 +84,36 @@ fn is_authority(certificate: &X509Certificate<'_>) -> Result<bool, Unusable> {
     Ok(certificate.is_ca() && usage.is_none_or(|usage| usage.value.key_cert_sign()))
 }
 
-/// Whether one certificate is that of the authority which has signed the other. A renewed authority may have the name of the former
-/// one and another key.
+/// Whether one certificate is that of the authority which has signed the other: by its signature. A renewed authority may have the name
+/// of the former one and another key. Anyone can make an authority of any name, and choose a key for it by which a signature cannot be
+/// verified here: a signature of that kind proves nothing.
 pub(super) fn has_signed(above: &X509Certificate<'_>, certificate: &X509Certificate<'_>) -> bool {
-    let verified = certificate.verify_signature(Some(above.public_key()));
-    // Of an algorithm that is not known here, the names have to do.
+    certificate.issuer() == above.subject() && verify(above, certificate).is_ok()
+}
+
+/// The same as far as is known here: where the algorithm of the signature is not, the names have to do. For files that an operator has
+/// put in place, and where not knowing has to hold something up.
+pub(super) fn may_have_signed(above: &X509Certificate<'_>, certificate: &X509Certificate<'_>) -> bool {
+    let verified = verify(above, certificate);
     let is_signed = matches!(verified, Ok(()) | Err(X509Error::SignatureUnsupportedAlgorithm));
     certificate.issuer() == above.subject() && is_signed
+}
+
+fn verify(above: &X509Certificate<'_>, certificate: &X509Certificate<'_>) -> Result<(), X509Error> {
+    certificate.verify_signature(Some(above.public_key()))
+}
+
+/// Whether the authority above has signed a certificate, both in DER: by the signature. One that cannot be read has signed nothing, and
+/// is signed by nothing.
+pub fn is_signed_by(certificate: &[u8], above: &[u8]) -> bool {
+    holds_for(above, certificate, has_signed)
+}
+
+/// Whether this holds for two certificates in DER that can be read.
+pub(super) fn holds_for(above: &[u8], certificate: &[u8], signs: Signs) -> bool {
+    let above = X509Certificate::from_der(above);
+    let certificate = X509Certificate::from_der(certificate);
+    matches!((above, certificate), (Ok((_, above)), Ok((_, one))) if signs(&above, &one))
 }
 
 pub(super) fn unreadable(error: &dyn Display) -> Unusable {
@@ -97,11 +123,13 @@ pub(super) fn unreadable(error: &dyn Display) -> Unusable {
 #[cfg(test)]
 mod tests {
     use jiff::SignedDuration;
-    use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyPair};
+    use rcgen::{
+        BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyPair, PKCS_ED25519,
+    };
 
     use super::super::authority::AUTHORITY_LIFE;
     use super::super::validity::at;
-    use super::super::{Authority, AuthorityKind};
+    use super::super::{Authority, AuthorityCertificate, AuthorityKind};
     use super::*;
 
     fn now() -> Timestamp {
@@ -167,6 +195,38 @@ mod tests {
         assert_eq!(renewed.subject(), made.root.subject());
         let chain = format!("{}{}", made.own(), renewed.certificates_pem());
         assert_eq!(made.read(&chain).unwrap_err(), Unusable::Chain);
+    }
+
+    /// An authority of the same name whose kind of key cannot have made an ECDSA signature: the verifier does not know such a signature,
+    /// as it does not know one by P-521.
+    fn namesake() -> String {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "quorate etcd authority");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate_for(&PKCS_ED25519).unwrap();
+        params.self_signed(&key).unwrap().pem()
+    }
+
+    /// INV-13.
+    #[test]
+    fn a_signature_that_cannot_be_verified_does_for_an_operators_files_and_proves_nothing_of_others() {
+        let made = Intermediate::new();
+        let (own, namesake) = (made.own(), namesake());
+        let der = |text: &str| pem::parse(text).unwrap().into_contents();
+        let (own_der, namesake_der) = (der(&own), der(&namesake));
+        let root = made.root.certificate_der();
+        assert!(is_signed_by(&own_der, root) && holds_for(root, &own_der, may_have_signed));
+        assert!(!is_signed_by(&own_der, &namesake_der));
+        assert!(holds_for(&namesake_der, &own_der, may_have_signed));
+        let chain = format!("{own}{namesake}");
+        made.read(&chain).unwrap();
+        let received = |chain: &str| AuthorityCertificate::read_received(chain.as_bytes(), now()).map(drop);
+        assert_eq!(received(&chain), Err(Unusable::Chain));
+        let genuine = format!("{own}{}", made.root.certificates_pem());
+        assert_eq!(received(&genuine), Ok(()));
     }
 
     #[test]

@@ -40,7 +40,7 @@ mod waits;
 
 pub use authority::{Authority, AuthorityCertificate, AuthorityDigest, AuthorityKind};
 pub use chain::NodeChain;
-pub use issuers::Unusable;
+pub use issuers::{Unusable, is_signed_by};
 pub use node_key::NodeKey;
 pub use token::Token;
 

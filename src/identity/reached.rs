@@ -18,6 +18,10 @@ pub struct RecordedMember {
     pub uid: Box<str>,
     /// Whether its removal is decided.
     pub leaves: bool,
+    /// Whether its promotion to a voter is decided. The record says so for good.
+    pub is_promoted: bool,
+    /// Whether other peer URLs for it are decided.
+    pub moves: bool,
     /// Its peer URLs.
     pub peer_urls: Vec<String>,
     /// When the record was made: which of two members had a host first.
@@ -34,6 +38,8 @@ impl RecordedMember {
             node: member.node.into(),
             uid: member.node_uid.into(),
             leaves: member.removal.is_some(),
+            is_promoted: member.promotion.is_some(),
+            moves: member.readdress.is_some(),
             peer_urls: member.peer_urls,
             created: kv.create_revision,
             revision: kv.mod_revision,
@@ -194,6 +200,8 @@ mod tests {
             node: node.into(),
             uid: format!("uid-of-{node}").into(),
             leaves: false,
+            is_promoted: false,
+            moves: false,
             peer_urls: urls.iter().map(ToString::to_string).collect(),
             created: Revision(created),
             revision: Revision(created),

@@ -15,7 +15,7 @@ use super::rotation::observe::{Probes, look};
 use super::rotation::plan::plan;
 use super::rotation::record::{Asked, OnRecord, Phase, Rotation};
 use super::rotation::view::{Looks, NodesOfMembers};
-use crate::etcd::{MemberId, Revision};
+use crate::etcd::Revision;
 use crate::kube::events::Severity;
 use crate::metrics::Metrics;
 use crate::proto::HeldUp;
@@ -29,11 +29,19 @@ pub(super) enum Task {
         found: Revision,
         next: Box<Rotation>,
         moved: Moved,
+        /// When the members were looked at by which an etcd is permitted to start again; `None` where none is from now on.
+        permitted_at: Option<Revision>,
     },
     /// Ask the node of this uid for another certificate of this authority.
     Ask(AuthorityKind, Box<str>),
     /// Delete what this replica has reported at this revision.
     Forget(Box<str>, Revision),
+}
+
+/// Whether a record permits an etcd to start again that the one before it did not.
+fn permits_another(before: Option<&Rotation>, next: &Rotation) -> bool {
+    let number = |rotation: &Rotation| rotation.value.restart.as_ref().map(|restart| restart.number);
+    number(next).is_some() && before.and_then(number) != number(next)
 }
 
 /// What a record says that the one before did not.
@@ -46,8 +54,7 @@ pub(super) struct Moved {
 
 impl Moved {
     fn between(before: Option<&Rotation>, next: &Rotation) -> Self {
-        let number = |rotation: &Rotation| rotation.value.restart.as_ref().map(|restart| restart.number);
-        let is_new = before.and_then(number) != number(next);
+        let is_new = permits_another(before, next);
         let restart = next.value.restart.as_ref().filter(|_| is_new);
         Self {
             phase: before
@@ -141,7 +148,9 @@ impl Rotator {
             made.inspect_err(|error| warn!("members cannot be looked at: {error}"))
                 .ok()
         });
-        Some(Box::pin(look(store.clone(), probes)))
+        // Before the members are listed: what is written later may not be seen.
+        let since = index.synced().revision();
+        Some(Box::pin(look(store.clone(), probes, since)))
     }
 
     /// What there is to do, by what is on record and what was looked at.
@@ -157,6 +166,7 @@ impl Rotator {
         self.show(on_record, &notify);
         let record = |next: Rotation, before: Option<&Rotation>| Task::Record {
             found: on_record.revision(),
+            permitted_at: permits_another(before, &next).then_some(looks.since),
             moved: Moved::between(before, &next),
             next: Box::new(next),
         };
@@ -217,7 +227,7 @@ impl Rotator {
                     "OldEtcdCertificate",
                     "ShowsOldCertificate",
                     "Restarts",
-                    "MembersLeave",
+                    "MembersChange",
                 ]
                 .contains(&hold.reason.as_str())
             };
@@ -260,8 +270,7 @@ fn go_on(
         .map(|(id, node, uid)| (id, (node.into(), uid.into())))
         .collect();
     let kept: HashSet<Box<str>> = index.records(AuthorityKind::Etcd).uids().map(Box::from).collect();
-    let leaving: HashSet<MemberId> = index.leaving_members().collect();
-    let members = looks.members(rotation, &nodes, &leaving, &kept);
+    let members = looks.members(rotation, &nodes, &index.intents(), &kept);
     let unreadable: Vec<Box<str>> = index.uncertain().map(Box::from).collect();
     let new = found.find(AuthorityKind::Etcd, rotation.after.etcd);
     let asked = index.asked().filter(|asked| asked.roots == rotation.after);
@@ -284,4 +293,34 @@ fn go_on(
 fn wanted(index: &Index) -> Option<&Asked> {
     let after = index.rotation().rotation().map(|rotation| rotation.after);
     index.asked().filter(|asked| after != Some(asked.roots))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::authority::AuthorityDigest;
+    use super::super::rotation::record::Roots;
+    use super::*;
+    use crate::proto::EtcdRestart;
+
+    #[test]
+    fn a_record_permits_another_restart_where_its_number_is_another_one() {
+        let roots = |byte| Roots {
+            node: AuthorityDigest([byte; 32]),
+            etcd: AuthorityDigest([byte; 32]),
+        };
+        let now = "2026-03-01T12:00:00Z".parse().unwrap();
+        let none = Rotation::begun(roots(1), roots(2), 0, now).moved_to(Phase::Drop, now);
+        let permits = |number| {
+            let mut rotation = none.clone();
+            rotation.value.restart = Some(EtcdRestart {
+                number,
+                ..EtcdRestart::default()
+            });
+            rotation
+        };
+        assert!(permits_another(Some(&none), &permits(5)) && permits_another(Some(&permits(5)), &permits(6)));
+        assert!(!permits_another(Some(&permits(5)), &permits(5)), "it is the same");
+        assert!(!permits_another(Some(&permits(5)), &none), "it is taken back");
+        assert!(!permits_another(None, &none));
+    }
 }

@@ -60,6 +60,8 @@ pub enum Proof {
     Unchanged(Vec<u8>, Revision),
     /// The range holds no key. etcd reads the whole range for it, so it must be a small one.
     Empty(KeyRange),
+    /// No key of the range was written after this revision. A delete is not seen. The range must be a small one, as above.
+    Unwritten(KeyRange, Revision),
 }
 
 impl Unit {
@@ -119,6 +121,7 @@ impl Unit {
         let txn = self.proofs.iter().fold(txn, |txn, proof| match proof {
             Proof::Unchanged(key, revision) => txn.when_unchanged(key, *revision),
             Proof::Empty(range) => txn.when_range_empty(range),
+            Proof::Unwritten(range, since) => txn.when_range_unwritten_since(range, *since),
         });
         self.writes.iter().fold(txn, |txn, write| {
             let txn = txn.when_unchanged(&write.key, write.expected);
@@ -175,7 +178,7 @@ struct Touched {
     written: BTreeSet<Vec<u8>>,
     proved: HashSet<Vec<u8>>,
     /// Few, for each is a read of etcd.
-    proved_empty: Vec<KeyRange>,
+    proved_ranges: Vec<KeyRange>,
 }
 
 impl Touched {
@@ -184,14 +187,14 @@ impl Touched {
     /// a proof would not see the other unit's write.
     fn meets(&self, unit: &Unit) -> bool {
         let is_touched = |write: &Write| {
-            let mut ranges = self.proved_empty.iter();
+            let mut ranges = self.proved_ranges.iter();
             self.written.contains(&write.key)
                 || self.proved.contains(&write.key)
                 || ranges.any(|range| range.contains(&write.key))
         };
         let is_written = |proof: &Proof| match proof {
             Proof::Unchanged(key, _) => self.written.contains(key),
-            Proof::Empty(range) => {
+            Proof::Empty(range) | Proof::Unwritten(range, _) => {
                 let mut from = self
                     .written
                     .range::<[u8], _>((Bound::Included(range.start()), Bound::Unbounded));
@@ -207,7 +210,7 @@ impl Touched {
         for proof in &unit.proofs {
             match proof {
                 Proof::Unchanged(key, _) => _ = self.proved.insert(key.clone()),
-                Proof::Empty(range) => self.proved_empty.push(range.clone()),
+                Proof::Empty(range) | Proof::Unwritten(range, _) => self.proved_ranges.push(range.clone()),
             }
         }
     }
@@ -378,6 +381,8 @@ mod tests {
         assert!(!share(a(), a()), "etcd writes a key once a transaction");
         assert!(!share(a(), b().proving(Proof::Unchanged(key(1), Revision(1)))));
         assert!(!share(a(), b().proving(Proof::Empty(KeyRange::prefix("/k/")))));
+        let unwritten = Proof::Unwritten(KeyRange::prefix("/k/"), Revision(1));
+        assert!(!share(a(), b().proving(unwritten)));
         let same = || Proof::Unchanged(key(3), Revision(1));
         assert!(
             share(a().proving(same()), b().proving(same())),
@@ -391,7 +396,7 @@ mod tests {
     fn meet(one: &Unit, other: &Unit) -> bool {
         let is_about = |proof: &Proof, key: &[u8]| match proof {
             Proof::Unchanged(proved, _) => proved == key,
-            Proof::Empty(range) => range.contains(key),
+            Proof::Empty(range) | Proof::Unwritten(range, _) => range.contains(key),
         };
         let touches = |unit: &Unit, write: &Write| {
             let is_written = unit.writes.iter().any(|own| own.key == write.key);

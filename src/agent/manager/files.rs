@@ -40,6 +40,12 @@ pub enum FilesError {
     /// What etcd would trust has not signed the certificate that it shows.
     #[error("the authority that etcd is to trust alone has not signed its certificate")]
     OtherAuthority,
+    /// The certificate is not valid yet by the clock of this node, and the one in use is.
+    #[error(
+        "another certificate for etcd is there, and is not valid before {0}: the clock of this node is behind, or that of the leader \
+         which has signed it was ahead"
+    )]
+    NotYetValid(Timestamp),
 }
 
 /// The directory.
@@ -132,10 +138,21 @@ impl TlsFiles {
     /// Takes a certificate, with those above it, and what etcd trusts.
     ///
     /// # Errors
-    /// If the certificate is not one of the key, or a file cannot be written. The former files are then still there.
-    pub fn install(&self, key: &NodeKey, chain: &str, authorities: &str) -> Result<Leaf, FilesError> {
+    /// If the certificate is not one of the key, if it is not valid yet `now`, by the clock of this node, while the one in use is, or if
+    /// a file cannot be written. The former files are then still there, and so is the key of the request.
+    pub fn install(
+        &self,
+        key: &NodeKey,
+        chain: &str,
+        authorities: &str,
+        now: Timestamp,
+    ) -> Result<Leaf, FilesError> {
         let leaf = Leaf::of_pem(chain).filter(|leaf| leaf.public_key == key.public_key());
         let leaf = leaf.ok_or(FilesError::OtherKey)?;
+        let is_valid = |held: &Leaf| held.not_before <= now && now < held.not_after;
+        if now < leaf.not_before && self.certificate().as_ref().is_some_and(is_valid) {
+            return Err(FilesError::NotYetValid(leaf.not_before));
+        }
         let newline = if chain.ends_with('\n') { "" } else { "\n" };
         // In this order: a certificate counts as there once what it needs is.
         self.replace(AUTHORITIES, authorities.as_bytes())?;
@@ -148,11 +165,12 @@ impl TlsFiles {
     /// Replaces what etcd trusts by this authority, with those above it, and nothing beside these. It reads that at its start alone.
     ///
     /// # Errors
-    /// If it has not signed the certificate that etcd shows: then it is not the one by which the others know this member, and who wrote it
-    /// was not a leader. Or if it cannot be written. The former file is then still there.
+    /// If it has not signed the certificate that etcd shows, or one of those above it has not signed the one before: then it is not the
+    /// one by which the others know this member, and who wrote it was not a leader. A signature that cannot be verified counts as none.
+    /// Or if it cannot be written. The former file is then still there.
     pub fn trust(&self, authorities: &str, now: Timestamp) -> Result<(), FilesError> {
         let text = fs::read_to_string(self.directory.join(CERTIFICATE)).unwrap_or_default();
-        let authority = AuthorityCertificate::read(authorities.as_bytes(), now).ok();
+        let authority = AuthorityCertificate::read_received(authorities.as_bytes(), now).ok();
         match authority.filter(|authority| authority.has_signed_first_of(&text)) {
             Some(authority) => Ok(self.replace(AUTHORITIES, authority.certificates_pem().as_bytes())?),
             None => Err(FilesError::OtherAuthority),
@@ -227,10 +245,16 @@ fn key_of(text: &str) -> Option<&str> {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
+    use jiff::SignedDuration;
+    use rcgen::{
+        BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyPair, PKCS_ED25519,
+    };
+
     use super::*;
     use crate::etcd::ClusterId;
     use crate::identity::node::{self, NodeHolder, NodeRole};
     use crate::identity::request::RequestedKey;
+    use crate::identity::validity::BACKDATED;
     use crate::identity::{Authority, AuthorityKind};
 
     fn files() -> (tempfile::TempDir, TlsFiles) {
@@ -239,9 +263,17 @@ mod tests {
         (home, files)
     }
 
+    fn now() -> Timestamp {
+        Timestamp::from_second(Timestamp::now().as_second()).unwrap()
+    }
+
     /// Any certificate of this key, and its authority.
     fn certificate(key: &NodeKey) -> (String, String) {
-        let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap();
+        certificate_of(key, now())
+    }
+
+    /// The same by a leader whose clock says that it is then.
+    fn certificate_of(key: &NodeKey, now: Timestamp) -> (String, String) {
         let (authority, _) = Authority::create(AuthorityKind::Etcd, now).unwrap();
         let requested = RequestedKey::read(&key.request().unwrap()).unwrap();
         let node = NodeHolder {
@@ -267,7 +299,7 @@ mod tests {
         assert!(files.awaits_answer());
         assert_eq!(files.certificate(), None);
         let (chain, authorities) = certificate(&key);
-        let leaf = files.install(&key, &chain, &authorities).unwrap();
+        let leaf = files.install(&key, &chain, &authorities, now()).unwrap();
         assert_eq!(files.certificate(), Some(leaf));
         assert!(!files.awaits_answer());
         assert_eq!(
@@ -278,6 +310,18 @@ mod tests {
         assert_eq!(files.certificate(), None);
     }
 
+    /// An authority with the name of that of etcd, and a key by which no signature of that one can be verified.
+    fn namesake() -> String {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "quorate etcd authority");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate_for(&PKCS_ED25519).unwrap();
+        params.self_signed(&key).unwrap().pem()
+    }
+
     /// INV-13.
     #[test]
     fn etcd_comes_to_trust_the_authority_of_its_own_certificate_alone() {
@@ -286,11 +330,18 @@ mod tests {
         let (chain, authority) = certificate(&key);
         let (_, foreign) = certificate(&NodeKey::create().unwrap());
         files
-            .install(&key, &chain, &format!("{authority}{foreign}"))
+            .install(&key, &chain, &format!("{authority}{foreign}"), now())
             .unwrap();
         let trusted = || fs::read_to_string(files.paths().authorities).unwrap();
-        let before = trusted();
-        for other in [foreign.clone(), format!("{authority}{foreign}"), String::new()] {
+        let (before, namesake) = (trusted(), namesake());
+        for other in [
+            foreign.clone(),
+            format!("{authority}{foreign}"),
+            String::new(),
+            namesake.clone(),
+            format!("{authority}{namesake}"),
+            format!("{namesake}{authority}"),
+        ] {
             let refused = files.trust(&other, Timestamp::now());
             assert!(
                 matches!(refused, Err(FilesError::OtherAuthority)),
@@ -307,9 +358,9 @@ mod tests {
         let (_home, files) = files();
         let key = files.requested_key().unwrap();
         let (chain, authorities) = certificate(&key);
-        let before = files.install(&key, &chain, &authorities).unwrap();
+        let before = files.install(&key, &chain, &authorities, now()).unwrap();
         let (other, authorities) = certificate(&NodeKey::create().unwrap());
-        let refused = files.install(&files.requested_key().unwrap(), &other, &authorities);
+        let refused = files.install(&files.requested_key().unwrap(), &other, &authorities, now());
         assert!(matches!(refused, Err(FilesError::OtherKey)));
         assert_eq!(files.certificate(), Some(before));
         assert!(files.awaits_answer(), "the request is asked for again");
@@ -318,14 +369,40 @@ mod tests {
     }
 
     #[test]
+    fn a_certificate_that_is_not_valid_yet_replaces_none_that_is() {
+        let (_home, files) = files();
+        let held_key = files.requested_key().unwrap();
+        let (chain, authorities) = certificate(&held_key);
+        let held = files.install(&held_key, &chain, &authorities, now()).unwrap();
+        let later = now() + SignedDuration::from_hours(24);
+        let key = files.requested_key().unwrap();
+        let (chain, others) = certificate_of(&key, later);
+        let refused = files.install(&key, &chain, &others, now()).unwrap_err();
+        let begins = later - BACKDATED;
+        assert!(refused.to_string().contains(&begins.to_string()), "{refused}");
+        assert_eq!(files.certificate(), Some(held));
+        let trusted = || fs::read_to_string(files.paths().authorities).unwrap();
+        assert_eq!(trusted(), authorities);
+        assert!(files.awaits_answer(), "it is asked for again, with the same key");
+        let installed = files.install(&key, &chain, &others, begins).unwrap();
+        assert_eq!(files.certificate(), Some(installed));
+        // One that has ended is of no use either.
+        let (chain, authorities) = certificate(&held_key);
+        let held = files.install(&held_key, &chain, &authorities, now()).unwrap();
+        let (chain, others) = certificate_of(&key, held.not_after + BACKDATED * 2);
+        files.install(&key, &chain, &others, held.not_after).unwrap();
+        assert_eq!(trusted(), others);
+    }
+
+    #[test]
     fn a_torn_certificate_and_one_without_what_it_trusts_count_as_none() {
         let (_home, files) = files();
         let key = files.requested_key().unwrap();
         let (chain, authorities) = certificate(&key);
-        files.install(&key, &chain, &authorities).unwrap();
+        files.install(&key, &chain, &authorities, now()).unwrap();
         fs::remove_file(files.paths().authorities).unwrap();
         assert_eq!(files.certificate(), None);
-        files.install(&key, &chain, &authorities).unwrap();
+        files.install(&key, &chain, &authorities, now()).unwrap();
         fs::write(files.paths().certificate, &chain).unwrap();
         assert_eq!(files.certificate(), None);
     }

@@ -60,6 +60,23 @@ fn one_that_a_server_takes_for_ended_has_ended_whatever_the_clocks_say_here() {
 }
 
 #[test]
+fn one_that_is_valid_stays_while_the_next_one_begins_later_by_the_clock_of_the_node() {
+    let begun = now();
+    let held = held(fresh(begun));
+    let begin = later(begun, 500).wall;
+    assert!(held.outlasts(begin, later(begun, 499)));
+    assert!(!held.outlasts(begin, later(begun, 500)));
+    let far = later(begun, 9000).wall;
+    assert!(held.outlasts(far, later(begun, 999)));
+    assert!(!held.outlasts(far, later(begun, 1000)), "it has ended");
+    let refused = Held {
+        is_refused_as_ended: true,
+        ..held
+    };
+    assert!(!refused.outlasts(begin, begun));
+}
+
+#[test]
 fn it_renews_between_half_and_four_fifths_of_the_life() {
     assert_eq!(renewed_at(LIFE, 0.0), Duration::from_secs(500));
     assert_eq!(renewed_at(LIFE, 1.0), Duration::from_secs(800));

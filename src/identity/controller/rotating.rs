@@ -46,9 +46,14 @@ impl TermState<'_> {
         let (certifier, writer) = (self.certifier, self.writer.clone());
         let store = &certifier.store;
         match task {
-            Task::Record { found, next, moved } if self.acts.is_free(&About::Rotation) => {
+            Task::Record {
+                found,
+                next,
+                moved,
+                permitted_at,
+            } if self.acts.is_free(&About::Rotation) => {
                 let acting = async move {
-                    let written = act::record(store, &writer, found, &next).await;
+                    let written = act::record(store, &writer, found, &next, permitted_at).await;
                     written.map(|written| (written, Done::Moved(moved)))
                 };
                 self.acts.begin(About::Rotation, acting);

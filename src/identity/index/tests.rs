@@ -5,7 +5,7 @@ use crate::etcd::Event;
 use crate::proto::node_certificate::State;
 use crate::proto::{
     CertificateRequest, IssuedCertificate, Join, JoinRequest, Member, Metadata, Node, NodeCertificate,
-    NodeSpec, NodeStatus, RevocationList,
+    NodeSpec, NodeStatus, Promotion, Readdress, Removal, RevocationList,
 };
 
 const NODE: AuthorityKind = AuthorityKind::Node;
@@ -269,4 +269,33 @@ fn a_list_of_revoked_certificates_that_a_later_listing_does_not_show_is_gone() {
     });
     index.take_in(Update::Listed(Revision(20)));
     assert_eq!(*index.revocation(), List::Absent);
+}
+
+/// INV-5, INV-12.
+#[test]
+fn a_record_of_a_member_holds_the_changes_that_are_decided_and_may_hold_any_where_it_cannot_be_read() {
+    let intents = |value: Vec<u8>| {
+        let index = listed(vec![kv(keys().member(MemberId(7)), value, 5)]);
+        let intents = index.intents();
+        assert_eq!(intents.len(), 1);
+        let of = intents[&MemberId(7)];
+        (of.leaves_or_moves, of.is_promoted)
+    };
+    let stored = |change: fn(&mut Member)| {
+        let mut member = Member {
+            node: "n1".to_owned(),
+            node_uid: "u".to_owned(),
+            ..Member::default()
+        };
+        change(&mut member);
+        member.encode_to_vec()
+    };
+    assert_eq!(intents(stored(|_| {})), (false, false));
+    let leaves = stored(|member| member.removal = Some(Removal::default()));
+    assert_eq!(intents(leaves), (true, false));
+    let moves = stored(|member| member.readdress = Some(Readdress::default()));
+    assert_eq!(intents(moves), (true, false));
+    let promoted = stored(|member| member.promotion = Some(Promotion::default()));
+    assert_eq!(intents(promoted), (false, true));
+    assert_eq!(intents(vec![0xff]), (true, true));
 }

@@ -62,8 +62,8 @@ pub struct Member {
     pub has_agent: bool,
     /// It votes.
     pub votes: bool,
-    /// Its removal is decided.
-    pub leaves: bool,
+    /// A change of it is decided, and not over as far as is known: its removal, its promotion to a voter, or other peer URLs.
+    pub changes: bool,
     /// What it shows and takes.
     pub seen: Looked,
 }

@@ -10,6 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::facts::{Looked, Seen};
 use super::record::Phase;
 use super::view::{Looks, session};
+use crate::etcd::Revision;
 use crate::etcd::handshake::{self, Answer, NotAsked, Shown};
 use crate::etcd::members::ListedMember;
 use crate::identity::authority::Authority;
@@ -77,8 +78,9 @@ impl Probes {
     }
 }
 
-/// Looks at sessions and members. Without probes, no member is looked at, and nothing is known of them (INV-12).
-pub async fn look(store: Store, probes: Option<Probes>) -> Looks {
+/// Looks at sessions and members. Without probes, no member is looked at, and nothing is known of them (INV-12). `since` is the revision
+/// of what is on record by now.
+pub async fn look(store: Store, probes: Option<Probes>, since: Revision) -> Looks {
     let sessions = async {
         let listed = store.etcd.list(&store.keys.all_alive()).await;
         // One that is not known is one of a node that is down, which holds the phase up.
@@ -96,6 +98,7 @@ pub async fn look(store: Store, probes: Option<Probes>) -> Looks {
     };
     let (sessions, members) = join(sessions, members).await;
     Looks {
+        since,
         of: probes.map(|probes| (probes.phase, probes.authority.digest())),
         sessions,
         members,

@@ -217,12 +217,12 @@ fn of_members_in_drop(
         holds.extend(waiting.map(|member| hold(member, Why::Unhealthy(ill.clone()))));
         return (holds, None);
     }
-    // A removal counts both ways, until it is over.
-    let leaving = names(members.iter().filter(|member| member.leaves));
-    if under_way.is_none() && !leaving.is_empty() {
+    // A change counts both ways, until it is over.
+    let changing = names(members.iter().filter(|member| member.changes));
+    if under_way.is_none() && !changing.is_empty() {
         holds.extend(
             due.iter()
-                .map(|member| hold(member, Why::Leaving(leaving.clone()))),
+                .map(|member| hold(member, Why::Changing(changing.clone()))),
         );
         return (holds, None);
     }

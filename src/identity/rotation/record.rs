@@ -182,6 +182,31 @@ impl Rotation {
             Phase::Drop | Phase::Done => false,
         }
     }
+
+    /// What etcd trusts now (PEM), of what was recorded with a certificate of it: once the former authority counts no more, without that
+    /// and those above it. An answer may be older than that, and what a rotation has dropped never comes back. Where nothing else is
+    /// left, or it cannot be read, it stays as it was recorded: etcd would not start without any.
+    pub fn trusted_of(&self, recorded: &str) -> String {
+        if self.trusts_both() || self.before.etcd == self.after.etcd {
+            return recorded.to_owned();
+        }
+        let blocks = pem::parse_many(recorded).unwrap_or_default();
+        // Each authority is followed by those above it.
+        let mut is_former = false;
+        let kept = blocks.iter().filter(|block| {
+            match AuthorityDigest::of(block.contents()) {
+                digest if digest == self.before.etcd => is_former = true,
+                digest if digest == self.after.etcd => is_former = false,
+                _ => {}
+            }
+            !is_former
+        });
+        let kept: String = kept.map(pem::encode).collect();
+        match kept.is_empty() {
+            true => recorded.to_owned(),
+            false => kept,
+        }
+    }
 }
 
 /// What is stored of a rotation.
@@ -247,6 +272,7 @@ mod tests {
     use prost::Message;
 
     use super::*;
+    use crate::identity::Authority;
 
     const BEFORE: Roots = Roots {
         node: AuthorityDigest([1; 32]),
@@ -276,6 +302,33 @@ mod tests {
         later.after = None;
         assert_eq!(Rotation::read(&later.encode_to_vec()), None);
         assert_eq!(Rotation::read(b"\xff"), None);
+    }
+
+    /// INV-13.
+    #[test]
+    fn an_answer_that_is_older_than_the_end_of_an_authority_does_not_bring_it_back() {
+        let authority = || Authority::create(AuthorityKind::Etcd, now()).unwrap().0;
+        let (former, new, above) = (authority(), authority(), authority());
+        let roots = |etcd: &Authority| Roots {
+            etcd: etcd.digest(),
+            ..BEFORE
+        };
+        let begun = Rotation::begun(roots(&former), roots(&new), 0, now());
+        let [former, new, above] = [&former, &new, &above].map(Authority::certificates_pem);
+        for both in [format!("{new}{former}{above}"), format!("{former}{above}{new}")] {
+            for phase in [Phase::Trust, Phase::Reissue] {
+                assert_eq!(begun.moved_to(phase, now()).trusted_of(&both), both);
+            }
+            for phase in [Phase::Drop, Phase::Done] {
+                assert_eq!(begun.moved_to(phase, now()).trusted_of(&both), new);
+            }
+        }
+        let done = begun.moved_to(Phase::Done, now());
+        for recorded in [former, above, ""] {
+            assert_eq!(done.trusted_of(recorded), recorded, "nothing else is there");
+        }
+        let same = Rotation::begun(BEFORE, BEFORE, 0, now()).moved_to(Phase::Drop, now());
+        assert_eq!(same.trusted_of(former), former, "it takes the place of none");
     }
 
     #[test]

@@ -148,16 +148,18 @@ async fn check_unpaused(etcd: &Etcd, fence: &Fence, proof: Txn, deadline: Instan
     proven.map(drop).map_err(not_called)
 }
 
-/// A change of voters waits while the etcd of another member starts again (INV-5).
+/// A change of voters, or of where one is reached, waits while the etcd of another member starts again (INV-5). Its intent is stored
+/// before this read, which is linearizable. So a permission that was recorded before the intent is seen here, and one that is recorded
+/// after it is refused, or waits for the end of the intent (`identity/rotation/act.rs`). An intent by itself takes no voter away, so
+/// that none is refused here.
 async fn check_restart(store: &Store, action: &Action, deadline: Instant) -> Result<(), NotDone> {
-    let removed = match action {
+    let changed = match action {
         Action::Remove { victim, .. } => Some(victim.id),
+        Action::Readdress { member, .. } => Some(*member),
         Action::Promote { .. } => None,
-        Action::Commit(_)
-        | Action::Forget { .. }
-        | Action::MoveLeadership { .. }
-        | Action::Add { .. }
-        | Action::Readdress { .. } => return Ok(()),
+        Action::Commit(_) | Action::Forget { .. } | Action::MoveLeadership { .. } | Action::Add { .. } => {
+            return Ok(());
+        }
     };
     let key = store.keys.rotation();
     let read = tokio::select! {
@@ -167,7 +169,7 @@ async fn check_restart(store: &Store, action: &Action, deadline: Instant) -> Res
     };
     let unread = |error: Error| NotDone::NotCalled(Reason::EtcdUnavailable, error.to_string());
     let (stored, _) = read.map_err(unread)?;
-    match stored.and_then(|stored| restarting(&stored.value, removed, Timestamp::now())) {
+    match stored.and_then(|stored| restarting(&stored.value, changed, Timestamp::now())) {
         Some(member) => {
             let message =
                 format!("the etcd of member {member} starts again, for a rotation of the authorities");

@@ -1,5 +1,5 @@
 //! Whether the etcd of a member was permitted a moment ago to start again, for a rotation of the authorities: then no voter is taken
-//! out, and none is made (INV-5). What members answer says nothing of that before the etcd has stopped.
+//! out or moved, and none is made (INV-5). What members answer says nothing of that before the etcd has stopped.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -11,13 +11,14 @@ use crate::store::object::{message, time};
 /// that is away longer finds its permission taken back while another voter is ill.
 const HOLDS: SignedDuration = SignedDuration::from_secs(30);
 
-/// The member whose etcd starts again about now, by what is recorded of a rotation, if it is another one than the `removed`.
-pub fn restarting(rotation: &[u8], removed: Option<MemberId>, now: Timestamp) -> Option<MemberId> {
+/// The member whose etcd starts again about now, by what is recorded of a rotation, if it is another one than the `changed`,
+/// which is removed or moved.
+pub fn restarting(rotation: &[u8], changed: Option<MemberId>, now: Timestamp) -> Option<MemberId> {
     let rotation: Rotation = message("Rotation", rotation).ok()?;
     let restart = rotation.restart?;
     let since = now.duration_since(time::from_proto(restart.at.as_ref())?);
     let member = MemberId(restart.member_id);
-    (since.abs() < HOLDS && removed != Some(member)).then_some(member)
+    (since.abs() < HOLDS && changed != Some(member)).then_some(member)
 }
 
 #[cfg(test)]
@@ -29,8 +30,7 @@ mod tests {
 
     /// INV-5.
     #[test]
-    fn a_permission_to_start_again_holds_changes_up_but_neither_for_good_nor_the_removal_of_that_very_member()
-    {
+    fn a_permission_to_start_again_holds_changes_up_but_neither_for_good_nor_those_of_that_very_member() {
         let at: Timestamp = "2026-03-01T12:00:00Z".parse().unwrap();
         let restart = EtcdRestart {
             member_id: 7,

@@ -116,7 +116,7 @@ impl Keeper {
     fn install(&mut self, issued: &Issued, key: &NodeKey) -> Result<(), Failure> {
         failpoint::abort_at("manager.certificate-issued");
         let files = self.files.as_ref().ok_or(Failure::Overtaken)?;
-        let installed = files.install(key, &issued.chain, &issued.authorities);
+        let installed = files.install(key, &issued.chain, &issued.authorities, now().wall);
         if let Err(FilesError::OtherKey) = installed {
             // Another request was answered instead. The next one has a key of its own.
             files.drop_request()?;

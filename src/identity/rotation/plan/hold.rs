@@ -71,8 +71,8 @@ pub enum Why {
     RestartByHand,
     /// Its etcd is not started again before these are healthy.
     Unhealthy(String),
-    /// Its etcd is not started again before these have left.
-    Leaving(String),
+    /// Its etcd is not started again before the changes of these are over.
+    Changing(String),
     /// It takes no certificate of the new authority.
     RefusesNew,
     /// The operator has yet to say that the former authorities may be dropped.
@@ -97,7 +97,7 @@ impl Why {
             Self::Restarts => "Restarts",
             Self::RestartByHand => "RestartByHand",
             Self::Unhealthy(_) => "QuorumAtRisk",
-            Self::Leaving(_) => "MembersLeave",
+            Self::Changing(_) => "MembersChange",
             Self::RefusesNew => "RefusesNew",
             Self::Unconfirmed => "DropUnconfirmed",
         }
@@ -135,8 +135,8 @@ impl fmt::Display for Why {
             Self::Unhealthy(others) => {
                 write!(f, "its etcd is not started again before the others are healthy: {others}")
             }
-            Self::Leaving(members) => {
-                write!(f, "its etcd is not started again while others leave the cluster: {members}")
+            Self::Changing(members) => {
+                write!(f, "its etcd is not started again while the members of the cluster change: {members}")
             }
             Self::RefusesNew => f.write_str("it takes no certificate of the new authority"),
             Self::Unconfirmed => f.write_str(

@@ -131,7 +131,7 @@ fn member(id: u64, has_agent: bool) -> Member {
         node: Some((format!("n{id}").into(), format!("uid-of-n{id}").into())),
         has_agent,
         votes: true,
-        leaves: false,
+        changes: false,
         seen: Looked::Seen(OLD),
     }
 }
@@ -345,13 +345,13 @@ fn a_permission_that_was_not_used_is_taken_back_while_another_voter_is_ill() {
 
 /// INV-5: a change that is decided counts both ways.
 #[test]
-fn no_etcd_is_started_again_while_a_member_leaves() {
+fn no_etcd_is_started_again_while_a_change_of_a_member_is_decided() {
     let mut world = World::in_phase(Phase::Drop);
     world.members = Some(vec![member(1, true), member(2, true), member(3, true)]);
-    world.member(3).leaves = true;
+    world.member(3).changes = true;
     let holds = world.holds();
     assert_eq!(world.restart(), None);
-    assert!(holds.contains(&held("n1", "MembersLeave")), "{holds:?}");
+    assert!(holds.contains(&held("n1", "MembersChange")), "{holds:?}");
     world.members.as_mut().unwrap().remove(2);
     world.holds();
     assert_eq!(world.restart(), Some(1));
