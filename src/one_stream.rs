@@ -6,6 +6,7 @@
 
 use std::future::{Ready, ready};
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -14,7 +15,8 @@ use http::Uri;
 use hyper_util::rt::TokioIo;
 use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::codegen::Service;
 use tonic::transport::{Channel, Endpoint};
@@ -27,6 +29,10 @@ const SILENCE: Duration = Duration::from_secs(10);
 const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 const PROBES: u32 = 3;
 const UNHEARD_MILLIS: u32 = 25_000;
+
+/// How long an address of a name with several may be silent before the next one is tried. A connection takes the time of one way there
+/// and back; a first packet that is lost is sent again after a second.
+const SILENT_ADDRESS: Duration = Duration::from_millis(1500);
 
 /// A channel over one stream.
 #[derive(Clone, Debug)]
@@ -56,9 +62,10 @@ impl Connection {
     }
 }
 
-/// Connects to `host:port`, so that the end of a silent peer is noticed.
+/// Connects to `host:port`, so that the end of a silent peer is noticed. A name may have several addresses: the first one that is
+/// connected to counts.
 pub async fn dial(authority: &str) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect(authority).await?;
+    let stream = first_of(lookup_host(authority).await?.collect()).await?;
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(&stream, true)?;
     sockopt::set_tcp_keepidle(&stream, SILENCE)?;
@@ -68,6 +75,27 @@ pub async fn dial(authority: &str) -> io::Result<TcpStream> {
     // of an hour.
     sockopt::set_tcp_user_timeout(&stream, UNHEARD_MILLIS)?;
     Ok(stream)
+}
+
+/// Connects to one address after the other. The caller limits the whole, and so the last one; one that is silent before it leaves time
+/// for the next.
+async fn first_of(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let last = addresses.last().copied();
+    for address in addresses {
+        let connecting = TcpStream::connect(address);
+        let connected = match Some(address) == last {
+            true => connecting.await,
+            false => timeout(SILENT_ADDRESS, connecting)
+                .await
+                .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
+        };
+        match connected {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
 }
 
 /// A connector that has one stream.
@@ -146,5 +174,20 @@ mod tests {
             (SILENCE + PROBE_INTERVAL * PROBES).as_millis()
         );
         assert!(sockopt::socket_keepalive(&stream).unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_name_with_an_address_that_is_silent_leads_to_its_next_one() {
+        // Its queue has room for one connection, and the kernel drops what comes then.
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = socket.listen(0).unwrap();
+        let silent = listener.local_addr().unwrap();
+        let _in_its_queue = TcpStream::connect(silent).await.unwrap();
+        let answers = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let answers = answers.local_addr().unwrap();
+        let stream = first_of(vec![silent, answers]).await.unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), answers);
+        assert!(first_of(Vec::new()).await.is_err());
     }
 }

@@ -7,6 +7,7 @@
 mod calls;
 mod certificate;
 pub mod confirm;
+mod freshness;
 pub mod manager;
 mod passage;
 mod plan;
@@ -37,6 +38,7 @@ use crate::store::Name;
 
 use calls::{Calls, NodeRemoved};
 use certificate::{Fault, Keeper};
+use freshness::SessionReceiver;
 use plan::Seen;
 use servers::{Identity, Link, Servers};
 use session::{AgentFacts, Sessions};
@@ -166,6 +168,7 @@ impl Channels {
             calls,
             identities: self.identities.subscribe(),
             views: self.views.subscribe(),
+            session: status.session.subscribe(),
             report: self.member.clone(),
             hindrance: status.etcd.clone(),
             removal: self.removal.subscribe(),
@@ -246,6 +249,12 @@ pub async fn run(
         () = volumes.ended() => return Err(AgentError::ThreadEnded(VOLUMES)),
         () = ended(&mut etcd) => return Err(AgentError::ThreadEnded(ETCD)),
     };
+    // The last view has ended with the node: while etcd is waited for, nothing more is taken into use (INV-6).
+    drop(volumes);
+    status
+        .session
+        .send_replace(Some("the node was removed".to_owned()));
+    metrics.agent_session.set(0);
     channels.removal.send_replace(true);
     if let Some(etcd) = &mut etcd
         && timeout(manager::END_LIMIT, etcd.ended()).await.is_err()
@@ -311,7 +320,7 @@ fn keep_volumes(
     views: ViewReceiver,
     calls: Calls,
     csi: watch::Sender<Option<Vec<CsiNode>>>,
-    session: watch::Receiver<Option<String>>,
+    session: SessionReceiver,
     metrics: &Metrics,
 ) -> Result<Thread, AgentError> {
     let settings = volumes::Settings {

@@ -198,7 +198,8 @@ fn probes(status: &AgentStatus) -> Probes {
 
 /// What to do where a node was removed, whose volumes are in this directory.
 fn after_removal(volumes: &Path, mounted: &Result<Vec<PathBuf>, String>) -> String {
-    let next = "its state is left as it is; a new node joins with another --state-dir, or once agent.json alone was removed";
+    let next = "its state is left as it is; a new node joins with another --state-dir, or once agent.json alone was removed; \
+                what its etcd has left, if it kept one, is moved away first: the data, and etcd.json beside it";
     let left = match mounted {
         Ok(mounted) if mounted.is_empty() => return next.to_owned(),
         Ok(mounted) => {

@@ -139,7 +139,6 @@ impl World {
                 look_every: Duration::from_millis(100),
                 call: LONG,
                 long_call: LONG,
-                view_counts: Duration::ZERO,
             },
         };
         let (sender, csi) = watch::channel(None);

@@ -24,6 +24,7 @@ use super::plan::{Answered, Certificate, List, Noted, Process, Rest, Seen, Shown
 use super::record::{Notes, Record};
 use super::shown::Scene;
 use super::{Settings, Wiring, data, health, urls};
+use crate::agent::freshness::Freshness;
 use crate::agent::plan::{Now, Since};
 use crate::agent::servers::Identity;
 use crate::agent::state::StateError;
@@ -79,6 +80,7 @@ pub(super) struct Keeper {
     is_healthy: bool,
     look: Option<Look>,
     shown: Shown,
+    freshness: Freshness,
     /// The list of revoked certificates that the session shows; empty if it shows none.
     list: Vec<u8>,
     /// The restart that the session shows, with what etcd trusts from then on (PEM).
@@ -169,6 +171,7 @@ impl Keeper {
             is_healthy: false,
             look: None,
             shown: Shown::default(),
+            freshness: Freshness::default(),
             list: Vec::new(),
             restart: None,
             answered: None,
@@ -225,6 +228,9 @@ impl Keeper {
 
     async fn next(&mut self) -> Step {
         self.take_view();
+        let is_current = self
+            .freshness
+            .is_current(&self.wiring.session, &self.wiring.views);
         let process = self.etcd.observe().await;
         self.take_process(&process);
         let now = now();
@@ -238,6 +244,7 @@ impl Keeper {
             process,
             certified: identity.map(|identity| identity.chain.node.role),
             shown: &self.shown,
+            is_current,
             answered: self.answered.as_ref().map(|(startable, at)| Answered {
                 own: startable.own,
                 has_started: startable.has_started,

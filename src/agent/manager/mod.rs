@@ -33,6 +33,7 @@ use tracing::warn;
 
 use super::ViewReceiver;
 use super::calls::Calls;
+use super::freshness::SessionReceiver;
 use super::servers::Identity;
 use super::status::Hindrance;
 use crate::metrics::Metrics;
@@ -129,6 +130,8 @@ pub(super) struct Wiring {
     pub identities: watch::Receiver<Option<Arc<Identity>>>,
     /// What concerns the node.
     pub views: ViewReceiver,
+    /// Whether there is a session.
+    pub session: SessionReceiver,
     /// What to report of the data of the member.
     pub report: watch::Sender<Option<MemberReport>>,
     /// Why etcd does not serve.

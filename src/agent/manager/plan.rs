@@ -149,6 +149,8 @@ pub struct Seen<'a> {
     pub certified: Option<NodeRole>,
     /// What the session shows.
     pub shown: &'a Shown,
+    /// Whether there is a session that shows it.
+    pub is_current: bool,
     /// The last answer to a request to join, since etcd was last started.
     pub answered: Option<Answered>,
     /// The files of etcd.
@@ -186,6 +188,8 @@ impl Seen<'_> {
             (Process::Unknown(why), _) => Step::Rest(Rest::ProcessUnknown(why.clone())),
             (Process::Running, _) => Step::Stop(own.id),
             (Process::Stopped, Data::Missing) => Step::Forget(own.id),
+            // A person has put that there, and it stays.
+            (Process::Stopped, Data::Of(other)) if *other != own => Step::Forget(own.id),
             (Process::Stopped, _) => Step::SetAside(own.id),
         }
     }
@@ -223,6 +227,10 @@ impl Seen<'_> {
                     ..noted
                 })
             }
+            // A unit that systemd starts again and again runs on what is lost, as far as is seen.
+            Process::Running if noted.stage == Stage::Started && self.has_lost(noted.own) => {
+                lost(noted.own, &self.data)
+            }
             Process::Running => self.restart().unwrap_or_else(|| self.care()),
             Process::Stopped if noted.stage == Stage::Started => {
                 self.restart().unwrap_or_else(|| self.start(noted))
@@ -231,9 +239,22 @@ impl Seen<'_> {
         }
     }
 
-    /// The restart that is permitted and was not carried out. An etcd in clear text trusts no authority.
+    /// The data directory holds no data of this member. One that cannot be read may.
+    fn has_lost(&self, own: OwnMember) -> bool {
+        match &self.data {
+            Data::Missing | Data::NoLog | Data::Unowned => true,
+            Data::Of(found) => *found != own,
+            Data::Unreadable(_) => false,
+        }
+    }
+
+    /// The restart that is permitted and was not carried out. A permission that is shown by no session any more may be another
+    /// member's by now (INV-5). An etcd in clear text trusts no authority.
     fn restart(&self) -> Option<Step> {
         let number = self.shown.restart.filter(|number| *number > self.restarted)?;
+        if !self.is_current {
+            return None;
+        }
         let can = matches!(self.tls, Tls::Needed { .. }) && !self.resting.contains(&Task::Stop);
         can.then_some(Step::Restart(number))
     }

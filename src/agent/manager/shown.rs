@@ -31,6 +31,7 @@ impl Scene<'_> {
                 Step::Rest(Rest::RunsUnnoted) => {
                     Some("it runs, and nothing is noted of its member: the agent leaves it alone".to_owned())
                 }
+                Step::Rest(Rest::Lost { found, .. }) => Some(self.lost(found)),
                 _ if self.is_healthy => None,
                 _ => Some("it runs, and does not say yet that it is healthy".to_owned()),
             };
@@ -88,7 +89,8 @@ impl Scene<'_> {
                 data_lost: true,
                 message: line(&format!("{} {found}", self.data.display())),
             }),
-            (Step::Rest(Rest::Runs), Some(noted)) => Some(MemberReport {
+            // A member that is out of the cluster misses nothing.
+            (Step::Rest(Rest::Runs) | Step::Forget(_), Some(noted)) => Some(MemberReport {
                 member_id: noted.own.id.0,
                 data_lost: false,
                 message: String::new(),
@@ -182,6 +184,7 @@ mod tests {
         );
         let report = scene.report(&Step::Rest(Rest::Runs)).unwrap();
         assert_eq!((report.member_id, report.data_lost), (7, false));
+        assert_eq!(scene.report(&Step::Forget(OWN.id)), Some(report));
         assert_eq!(scene.report(&Step::Start), None);
     }
 

@@ -14,8 +14,8 @@ use futures::stream::{FuturesUnordered, SelectAll};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+use super::Settings;
 use super::files::{self, Files};
-use super::freshness::Freshness;
 use super::mounts::Mounts;
 use super::nodes::Nodes;
 use super::operation::{Ended, Failure, Named, Operation, secrets, volume_on_node};
@@ -24,10 +24,9 @@ use super::plan::{Decision, Observed, Ready, Step, Wait, plan};
 use super::plugins::{self, Plugin, Session};
 use super::states::{self, State};
 use super::volume::Volume;
-use super::{SessionReceiver, Settings};
 use crate::agent::ViewReceiver;
 use crate::agent::confirm::Confirm;
-use crate::clock;
+use crate::agent::freshness::{Freshness, SessionReceiver};
 use crate::metrics::Metrics;
 use crate::proto::node_publication::Instruction;
 use crate::proto::{CsiNode, NodePublication, NodeView};
@@ -77,7 +76,7 @@ impl<C: Confirm> Keeper<C> {
         let names = settings.plugins.iter().map(|plugin| plugin.name.clone());
         Self {
             plugins: names.map(|name| (name, Plugin::new())).collect(),
-            freshness: Freshness::new(settings.times.view_counts),
+            freshness: Freshness::default(),
             settings,
             files,
             control,
@@ -145,7 +144,7 @@ impl<C: Confirm> Keeper<C> {
                     self.advance_all();
                 }
             }
-            self.is_view_current();
+            self.freshness.is_current(&self.session, &self.views);
             let states = self.volumes.values().map(|volume| volume.state);
             let strays = self.strays.iter().map(|_| State::Stray);
             states::show(states.chain(strays), &self.metrics);
@@ -271,14 +270,6 @@ impl<C: Confirm> Keeper<C> {
         }
     }
 
-    /// Whether the view at hand counts. In this order: a session is open only after its view is there, so that a view that still
-    /// waits to be taken is newer than the one at hand (INV-6).
-    fn is_view_current(&mut self) -> bool {
-        let is_open = self.session.borrow().is_none();
-        let is_latest = !self.views.has_changed().unwrap_or(false);
-        self.freshness.look(is_open && is_latest, clock::now())
-    }
-
     /// Plans the next step of one volume, and begins it.
     fn advance(&mut self, name: &str) {
         self.advance_with(name, None);
@@ -287,7 +278,7 @@ impl<C: Confirm> Keeper<C> {
     /// The same where a place has come for its call.
     fn advance_with(&mut self, name: &str, place: Option<Place>) {
         let key = name.to_owned();
-        let is_current = self.is_view_current();
+        let is_current = self.freshness.is_current(&self.session, &self.views);
         let (Some(view), Some(volume)) = (&self.view, self.volumes.get_mut(name)) else {
             return;
         };

@@ -11,7 +11,6 @@
 
 mod beneath;
 mod files;
-mod freshness;
 mod keeper;
 pub mod mounts;
 mod nodes;
@@ -31,6 +30,7 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use super::confirm::Confirm;
+use super::freshness::SessionReceiver;
 use super::{CsiNodePlugin, ViewReceiver, passage};
 use crate::metrics::Metrics;
 use crate::proto::CsiNode;
@@ -60,8 +60,6 @@ pub struct Times {
     pub call: Duration,
     /// The limit of a call that may make, check or grow a file system.
     pub long_call: Duration,
-    /// How long the last view counts after the end of its session: as long as the node is ready without one.
-    pub view_counts: Duration,
 }
 
 impl Default for Times {
@@ -70,7 +68,6 @@ impl Default for Times {
             look_every: Duration::from_secs(5),
             call: Duration::from_secs(15),
             long_call: Duration::from_secs(120),
-            view_counts: Duration::from_secs(30),
         }
     }
 }
@@ -84,9 +81,6 @@ pub fn mounted(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let table = files::look()?;
     Ok(table.below(&mounts).map(|mount| mount.path.clone()).collect())
 }
-
-/// Why there is no session; `None` while there is one.
-pub type SessionReceiver = watch::Receiver<Option<String>>;
 
 /// Keeps the volumes of the node as the views say. Never returns. Dropping it ends the calls in flight, and unmounts nothing.
 ///

@@ -33,6 +33,7 @@ fn keeper(home: &Path, launch: Launch, stage: Stage) -> Keeper {
         },
         identities: watch::Sender::new(None).subscribe(),
         views: watch::Sender::new(None).subscribe(),
+        session: watch::Sender::new(None).subscribe(),
         report: watch::Sender::new(None),
         hindrance: Hindrance::default(),
         removal: watch::Sender::new(false).subscribe(),

@@ -430,6 +430,41 @@ fn etcd_is_started_again_once_for_each_permission_and_goes_on_with_its_data() {
     assert_eq!(world.run(), [Step::Rest(Rest::Runs)]);
 }
 
+/// INV-5: by now it may be another member's turn.
+#[test]
+fn a_permission_that_no_session_shows_any_more_stops_nothing() {
+    let mut world = World::running();
+    world.shown.restart = Some(5);
+    world.is_current = false;
+    assert_eq!(world.run(), [Step::Rest(Rest::Runs)]);
+    world.is_current = true;
+    assert_eq!(world.run()[0], Step::Restart(5));
+}
+
+#[test]
+fn data_of_another_member_stays_where_it_is_when_the_member_ends() {
+    let mut world = World::running();
+    world.process = Process::Stopped;
+    world.data = Data::Of(own(9));
+    world.shown.role = Some(NodeRole::Worker);
+    removes(&mut world, 1);
+    world.run();
+    assert_eq!((world.noted, &world.data), (None, &Data::Of(own(9))));
+    assert_eq!(world.aside, []);
+}
+
+#[test]
+fn lost_data_shows_although_a_unit_that_starts_again_and_again_counts_as_running() {
+    let mut world = World::running();
+    for data in [Data::Missing, Data::NoLog, Data::Unowned, Data::Of(own(9))] {
+        world.data = data;
+        let step = world.plan();
+        assert!(matches!(step, Step::Rest(Rest::Lost { .. })), "{step:?}");
+    }
+    world.data = Data::Unreadable("a log that is being removed".to_owned());
+    assert_eq!(world.plan(), Step::Rest(Rest::Runs));
+}
+
 #[test]
 fn an_etcd_in_clear_text_and_a_member_that_is_out_of_the_cluster_are_not_started_again() {
     let mut world = World::running();

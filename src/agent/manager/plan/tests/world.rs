@@ -22,6 +22,7 @@ pub struct World {
     pub process: Process,
     pub certified: Option<NodeRole>,
     pub shown: Shown,
+    pub is_current: bool,
     pub answered: Option<Answered>,
     pub tls: Tls,
     pub restarted: u64,
@@ -47,6 +48,7 @@ impl World {
                 role: Some(NodeRole::Manager),
                 ..Shown::default()
             },
+            is_current: true,
             answered: None,
             tls: Tls::Needed {
                 certificate: Certificate::Missing,
@@ -79,6 +81,7 @@ impl World {
             process: self.process.clone(),
             certified: self.certified,
             shown: &self.shown,
+            is_current: self.is_current,
             answered: self.answered,
             tls: self.tls,
             restarted: self.restarted,
