@@ -416,11 +416,13 @@ pub fn asked_again(publication: &Publication) -> Option<Publication> {
 }
 
 /// What a publication becomes once nothing of it is left at the backend: `None` deletes the record. It starts over if
-/// that was asked for and may be: `restart` is the node's uid where it may.
-pub fn ended(publication: &Publication, restart: Option<&str>) -> Option<Publication> {
+/// that was asked for and may be: `restart` is the node's uid where it may. With `uid` it is another publication then: what a node
+/// confirms of the former one says nothing of it (INV-6).
+pub fn ended(publication: &Publication, restart: Option<&str>, uid: &str) -> Option<Publication> {
     let again = publication.spec.as_ref().is_some_and(|spec| spec.again);
     let node = restart.filter(|_| again)?;
     let mut publication = publication.clone();
+    uid.clone_into(&mut publication.metadata_mut().uid);
     let spec = publication.spec.get_or_insert_default();
     spec.again = false;
     spec.read_only = reads_only_next(spec);

@@ -8,7 +8,7 @@ use super::wait::{Progress, until};
 use crate::etcd::{KeyRange, KeyValue};
 use crate::proto::publication_status::State;
 use crate::proto::{Publication, Volume};
-use crate::store::object::publication::{state, state_word};
+use crate::store::object::publication::{is_published, shown_state, state};
 use crate::store::object::volume::driver;
 use crate::store::object::{decode, plugin};
 use crate::store::{Name, Store};
@@ -72,6 +72,7 @@ fn waits(id: &str, publication: Option<&Publication>, volume: Option<&Volume>) -
     };
     let status = publication.status.as_ref();
     let is_again = publication.spec.as_ref().is_some_and(|spec| spec.again);
+    let is_published = is_published(publication);
     let why = match (
         blocked(status.map_or(&[], |status| &status.conditions)),
         state(publication),
@@ -80,13 +81,13 @@ fn waits(id: &str, publication: Option<&Publication>, volume: Option<&Volume>) -
         (None, State::PendingNodeUnpublish) => {
             ": its node has not confirmed that it no longer uses the volume".to_owned()
         }
+        (None, State::Published) if !is_published => {
+            ": the call that publishes it has yet to succeed".to_owned()
+        }
         (None, State::Published) if is_again => " to a former node of that name".to_owned(),
         (None, _) => String::new(),
     };
-    let mut lines = vec![format!(
-        "publication/{id} is {}{why}",
-        state_word(state(publication))
-    )];
+    let mut lines = vec![format!("publication/{id} is {}{why}", shown_state(publication))];
     let status = volume.and_then(|volume| volume.status.as_ref());
     if let Some(why) = blocked(status.map_or(&[], |status| &status.conditions)) {
         let volume = id.split_once('/').map_or(id, |(volume, _)| volume);
@@ -143,6 +144,14 @@ mod tests {
         );
         let status = publication.status.get_or_insert_default();
         status.conditions.clear();
+        status.set_state(State::Published);
+        status.unrecorded = true;
+        assert_eq!(
+            lines(&publication, &volume)[0],
+            "publication/data/n1 is published (unrecorded): the call that publishes it has yet to succeed"
+        );
+        let status = publication.status.get_or_insert_default();
+        status.unrecorded = false;
         status.set_state(State::PendingNodeUnpublish);
         assert!(
             lines(&publication, &volume)[0].ends_with("has not confirmed that it no longer uses the volume")

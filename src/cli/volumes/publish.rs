@@ -22,7 +22,9 @@ use crate::proto::node_spec::Availability as NodeAvailability;
 use crate::proto::publication_status::State;
 use crate::proto::volume_spec::Availability;
 use crate::proto::{Metadata, Node, Publication, PublicationSpec, PublicationStatus, Volume};
-use crate::store::object::publication::{may_write, node_uid, reads_only_next, state, state_word};
+use crate::store::object::publication::{
+    is_published, may_write, node_uid, reads_only_next, state, state_word,
+};
 use crate::store::object::{Malformed, Object, decode, volume};
 use crate::store::{Name, Store};
 
@@ -117,7 +119,7 @@ async fn wait_until_published(
     limit: Option<Duration>,
 ) -> Result<(), Failure> {
     let id = format!("{volume}/{node}");
-    let is_published = |kv: Option<&KeyValue>| {
+    let is_there = |kv: Option<&KeyValue>| {
         let Some(kv) = kv else {
             let gone = format!("publication/{id} is gone: it was unpublished meanwhile");
             return Err(Failure::not_found(gone));
@@ -125,21 +127,10 @@ async fn wait_until_published(
         let publication = decode::<Publication>(&id, &kv.value);
         // Where a publication is asked for again, a former node of that name has the volume.
         let is_again = |publication: &Publication| publication.spec.as_ref().is_some_and(|spec| spec.again);
-        let is_there = |publication: Publication| {
-            state(&publication) == State::Published && !is_unrecorded(&publication) && !is_again(&publication)
-        };
-        Ok(publication.is_ok_and(is_there))
+        Ok(publication.is_ok_and(|publication| is_published(&publication) && !is_again(&publication)))
     };
-    wait_for(store, volume, node, limit, is_published).await?;
+    wait_for(store, volume, node, limit, is_there).await?;
     print(&format!("publication/{id} is published\n")).map(drop)
-}
-
-/// Whether the call that publishes has yet to succeed, as after a restore: the volume may not be there.
-fn is_unrecorded(publication: &Publication) -> bool {
-    publication
-        .status
-        .as_ref()
-        .is_some_and(|status| status.unrecorded)
 }
 
 /// Reads the volume and the node.
@@ -364,7 +355,7 @@ fn again(
                 ),
             ));
         }
-        (None, State::Published) if !is_unrecorded(&publication) => {
+        (None, State::Published) if is_published(&publication) => {
             return Ok(Decision::Nothing("is already published".to_owned()));
         }
         (None, State::Published | State::PendingPublish) => {

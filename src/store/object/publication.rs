@@ -45,6 +45,12 @@ pub fn state(publication: &Publication) -> State {
         .map_or(State::Unspecified, |status| status.state())
 }
 
+/// Whether the volume is published to the node, and no call for that has yet to succeed.
+pub fn is_published(publication: &Publication) -> bool {
+    let status = publication.status.as_ref();
+    status.is_some_and(|status| status.state() == State::Published && !status.unrecorded)
+}
+
 /// Whether the node has the volume, so that the node can confirm what it has done there.
 pub fn is_on_node(publication: &Publication) -> bool {
     matches!(state(publication), State::Published | State::PendingNodeUnpublish)
@@ -76,6 +82,14 @@ pub fn state_word(state: State) -> &'static str {
     word(STATES, &state)
 }
 
+/// The state's word for people, which says too whether a call has yet to succeed for what is published by the record.
+pub fn shown_state(publication: &Publication) -> &'static str {
+    match state(publication) {
+        State::Published if !is_published(publication) => "published (unrecorded)",
+        state => state_word(state),
+    }
+}
+
 /// Whether the node only reads once it is published again.
 pub fn reads_only_next(spec: &PublicationSpec) -> bool {
     spec.again_read_only.unwrap_or(spec.read_only)
@@ -99,6 +113,7 @@ pub fn to_document(publication: &Publication, mod_revision: Revision) -> Value {
     });
     let status = json!({
         "state": state_word(state(publication)),
+        "unrecorded": given(&status.unrecorded),
         "nodeID": status.csi_node_id,
         "publishContext": given(&status.publish_context),
         "expandedBytes": given(&status.expanded_bytes),
@@ -111,4 +126,38 @@ pub fn to_document(publication: &Publication, mod_revision: Revision) -> Value {
         mod_revision,
         parts,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::PublicationStatus;
+
+    #[test]
+    fn what_a_call_has_yet_to_publish_is_not_published_and_every_view_says_so() {
+        let of = |state: State, unrecorded| Publication {
+            status: Some(PublicationStatus {
+                state: state.into(),
+                unrecorded,
+                ..PublicationStatus::default()
+            }),
+            ..Publication::default()
+        };
+        for (publication, published, shown) in [
+            (of(State::Published, false), true, "published"),
+            (of(State::Published, true), false, "published (unrecorded)"),
+            (of(State::PendingUnpublish, true), false, "pendingUnpublish"),
+            (Publication::default(), false, ""),
+        ] {
+            assert_eq!(
+                (is_published(&publication), shown_state(&publication)),
+                (published, shown)
+            );
+        }
+        let document = to_document(&of(State::Published, true), Revision(1));
+        assert_eq!(document["status"]["state"], "published");
+        assert_eq!(document["status"]["unrecorded"], true);
+        let document = to_document(&of(State::Published, false), Revision(1));
+        assert!(document["status"].get("unrecorded").is_none(), "{document}");
+    }
 }

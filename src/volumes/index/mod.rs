@@ -101,7 +101,7 @@ struct Stored {
     mod_revision: Revision,
     /// What its conditions say is wrong.
     said: Box<[Said]>,
-    /// Whether it is a publication that is published.
+    /// Whether it is a publication that is published, and no call for that has yet to succeed.
     is_published: bool,
 }
 

@@ -102,7 +102,7 @@ impl Index {
         let revision = stored.mod_revision;
         let status = PublicationPart::status_of(&stored.value);
         stored.said = troubles::of_publication(&status.conditions);
-        stored.is_published = status.state() == publication_status::State::Published;
+        stored.is_published = status.state() == publication_status::State::Published && !status.unrecorded;
         self.troubles.replace(&known.said, &stored.said);
         *known = stored;
         entry.touched = self.changes;
@@ -167,6 +167,8 @@ struct StatusPart {
     state: i32,
     #[prost(message, repeated, tag = "4")]
     conditions: Vec<Condition>,
+    #[prost(bool, tag = "5")]
+    unrecorded: bool,
 }
 
 impl PublicationPart {

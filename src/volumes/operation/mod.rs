@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
+use uuid::Uuid;
 
 use super::index::VolumeSnapshot;
 use super::plan::{Lost, Step};
@@ -295,7 +296,8 @@ impl Run<'_> {
             return self.delete_publication(node, &stored).await;
         }
         // Where the record is gone, someone else has ended it.
-        let settled = self.settle(stored, |publication| record::ended(publication, restart));
+        let uid = Uuid::new_v4().to_string();
+        let settled = self.settle(stored, |publication| record::ended(publication, restart, &uid));
         settled.await?.is_written().map(drop)
     }
 

@@ -12,7 +12,7 @@ use crate::proto::publication_status::State;
 use crate::proto::volume_spec::Availability;
 use crate::proto::{AccessMode, Publication, VolumeSpec, VolumeStatus};
 use crate::store::Name;
-use crate::store::object::publication::{may_write, node_uid, state, stored_node_id};
+use crate::store::object::publication::{is_published, may_write, node_uid, state, stored_node_id};
 use crate::store::object::volume::{availability_word, driver, is_reachable_from, place_text, places_text};
 use crate::store::object::{Object, node};
 
@@ -59,19 +59,33 @@ impl Ending<'_> {
         }
     }
 
-    /// The uid of the node, where the publication may start over once it has ended.
-    fn restart(&self, observed: &Observed<'_>) -> Option<String> {
-        let (uid, may) = match self.node.filter(|node| !node.uid.is_empty()) {
-            Some(node) => {
-                let is_drained = node.availability == NodeAvailability::Drain;
-                (node.uid.as_str(), !is_drained && !node.out_of_service)
+    /// The uid of the present node, where the publication may start over once it has ended. Where that node is not known, a request that
+    /// came in does not get lost, and does not start over for the former one (INV-12).
+    ///
+    /// # Errors
+    /// Why the request waits.
+    fn restart(&self, observed: &Observed<'_>) -> Result<Option<String>, String> {
+        let (volume, name) = (observed.volume, self.name);
+        if volume.is_marked() || availability(observed) == Availability::Drain {
+            return Ok(None);
+        }
+        let is_requested = self.publication.spec.as_ref().is_some_and(|spec| spec.again);
+        let why = match self.node {
+            Some(node) if !node.uid.is_empty() => {
+                let may = node.availability != NodeAvailability::Drain && !node.out_of_service;
+                return Ok(may.then(|| node.uid.clone()));
             }
-            // A node that is absent or cannot be read undoes no request (INV-12): the publication waits for the one that it had.
-            None => (node_uid(self.publication), self.removed.is_none()),
+            Some(_) if is_requested => Some(format!("the record of node {name} cannot be read")),
+            // A node that was removed takes the request with it.
+            None if is_requested && self.removed.is_none() => missing(name, self.publication, None),
+            _ => None,
         };
-        let is_drained = availability(observed) == Availability::Drain;
-        let may = may && !observed.volume.is_marked() && !is_drained && !uid.is_empty();
-        may.then(|| uid.to_owned())
+        why.map_or(Ok(None), |why| {
+            let volume = volume.name();
+            Err(format!(
+                "{why}; the volume was asked for there again, which quorate unpublish {volume} {name} takes back"
+            ))
+        })
     }
 
     fn plan_pending_publish(&self, observed: &Observed<'_>, decision: &mut Decision) {
@@ -116,7 +130,13 @@ impl Ending<'_> {
         decision: &mut Decision,
     ) {
         let csi_node_id = stored_node_id(self.publication);
-        let restart = self.restart(observed);
+        let restart = match self.restart(observed) {
+            Ok(restart) => restart,
+            Err(message) => {
+                decision.wait(&self.target(), WaitReason::NodeMissing, message);
+                return;
+            }
+        };
         if csi_node_id.is_empty() || mutation::without(Guard::Unpublish) {
             decision.choose(Step::EndPublication {
                 node: self.name.clone(),
@@ -315,14 +335,12 @@ pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) 
 
 /// Whether a call has yet to publish the volume to the node.
 fn is_wanted(node: &Name, publication: &Publication, observed: &Observed<'_>) -> bool {
-    let status = publication.status.as_ref();
     match state(publication) {
         State::PendingPublish => true,
         State::Published => {
             // One without a node id was published while the plugin published nothing.
             let was_faked = stored_node_id(publication).is_empty() && may_publish_now(observed);
-            let is_unrecorded = status.is_some_and(|status| status.unrecorded);
-            observed.lost.contains(node) || is_unrecorded || was_faked
+            observed.lost.contains(node) || !is_published(publication) || was_faked
         }
         State::PendingNodeUnpublish | State::PendingUnpublish | State::Unspecified => false,
     }

@@ -15,7 +15,7 @@ pub enum WaitReason {
     ExpandUnsupported,
     /// The node reports no node id for the plugin.
     NodeIDMissing,
-    /// The node does not exist, or another one has its name, and nothing records that it was removed.
+    /// The node does not exist, or another one has its name, and nothing records that it was removed; or its record cannot be read.
     NodeMissing,
     /// The node is paused or drained: nothing new is published to it.
     NodePaused,

@@ -94,10 +94,11 @@ fn a_publication_without_a_call_keeps_an_earlier_call_to_be_repeated() {
 fn a_publication_starts_over_only_if_asked_for_and_where_it_may() {
     let mut record = publication(State::PendingUnpublish);
     record.status.as_mut().unwrap().csi_node_id = "csi-n1".to_owned();
-    assert_eq!(ended(&record, Some("uid")), None);
+    assert_eq!(ended(&record, Some("uid"), "u2"), None);
     record.spec.as_mut().unwrap().again = true;
-    assert_eq!(ended(&record, None), None, "it may not");
-    let restarted = ended(&record, Some("uid")).unwrap();
+    assert_eq!(ended(&record, None, "u2"), None, "it may not");
+    let restarted = ended(&record, Some("uid"), "u2").unwrap();
+    assert_eq!(restarted.uid(), "u2", "it is another publication");
     assert_eq!(state(&restarted), State::PendingPublish);
     assert_eq!(
         restarted.status.unwrap().csi_node_id,
@@ -119,7 +120,7 @@ fn a_publication_starts_over_for_reading_or_writing_as_it_was_requested() {
         let mut record = publication(State::PendingUnpublish);
         let spec = record.spec.as_mut().unwrap();
         (spec.read_only, spec.again, spec.again_read_only) = (had, true, next);
-        let spec = ended(&record, Some("uid")).unwrap().spec.unwrap();
+        let spec = ended(&record, Some("uid"), "u2").unwrap().spec.unwrap();
         assert_eq!((spec.read_only, spec.again_read_only), (expected, None));
     }
 }

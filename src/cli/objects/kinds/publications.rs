@@ -5,7 +5,7 @@ use crate::cli::objects::view::Item;
 use crate::cli::output::{Description, or_none, pairs, yes_no};
 use crate::proto::Publication;
 use crate::store::keys::KeySpace;
-use crate::store::object::publication::{reads_only_next, state, state_word, to_document};
+use crate::store::object::publication::{reads_only_next, shown_state, to_document};
 use crate::store::object::volume::format_bytes;
 use crate::store::object::{Malformed, Object};
 use crate::volumes::record::blocked;
@@ -27,7 +27,7 @@ pub static PUBLICATIONS: Kind = Kind {
 fn show(item: &Item<'_>) -> Result<Shown, Malformed> {
     let publication: Publication = item.object()?;
     let document = to_document(&publication, item.revision());
-    let state = state_word(state(&publication)).to_owned();
+    let state = shown_state(&publication).to_owned();
     let metadata = publication.metadata.unwrap_or_default();
     let read_only = publication.spec.unwrap_or_default().read_only;
     let status = publication.status.unwrap_or_default();
@@ -46,7 +46,7 @@ fn describe(item: &Item<'_>, description: &mut Description) {
     let Some(publication) = description.object::<Publication>(item) else {
         return;
     };
-    let state = state_word(state(&publication));
+    let state = shown_state(&publication);
     let spec = publication.spec.unwrap_or_default();
     let again = match (spec.again, reads_only_next(&spec)) {
         (false, _) => "no",

@@ -12,7 +12,7 @@ use crate::store::Name;
 use crate::store::keys::KeySpace;
 use crate::store::object::change::Of;
 use crate::store::object::mark::Marked;
-use crate::store::object::publication::{state, state_word};
+use crate::store::object::publication::shown_state;
 use crate::store::object::{Malformed, Object, volume};
 use crate::volumes::record::blocked;
 
@@ -132,7 +132,7 @@ fn describe(item: &Item<'_>, description: &mut Description) {
     let (publications, _) = pending::publications(item.view, item.name);
     description.field("Published", if publications.is_empty() { NONE } else { "" });
     for (node, publication) in &publications {
-        description.nested(node.as_str(), state_word(state(publication)));
+        description.nested(node.as_str(), shown_state(publication));
     }
     if !status.detach_node_ids.is_empty() {
         let leaving = status.detach_node_ids.iter().cloned();

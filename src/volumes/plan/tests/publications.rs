@@ -71,26 +71,76 @@ fn it_is_unpublished_from_the_stored_node_id_whatever_the_node_says_now() {
     let mut scene =
         Scene::of(created(volume(Scope::MultiNode))).with("n2", State::PendingUnpublish, "csi-then");
     for now in [None, Some(node("csi-now")), Some(node(""))] {
+        let uid = now.as_ref().map(|node| node.uid.clone());
         scene.nodes.remove(&name("n2"));
         scene.nodes.extend(now.into_iter().map(|node| (name("n2"), node)));
-        assert_eq!(scene.step(), unpublish("n2", "csi-then", Some("node-uid")));
+        assert_eq!(scene.step(), unpublish("n2", "csi-then", uid.as_deref()));
     }
+}
+
+/// A publication that is being unpublished from a former node n2, and asked for there again.
+fn asked_for_again(csi_node_id: &str) -> Scene {
+    let mut scene =
+        Scene::of(created(volume(Scope::MultiNode))).with("n2", State::PendingUnpublish, csi_node_id);
+    let again = scene.publications.get_mut(&name("n2")).unwrap();
+    again.spec.as_mut().unwrap().again = true;
+    scene
 }
 
 /// INV-12
 #[test]
-fn a_node_that_is_absent_or_unreadable_undoes_no_request_to_publish_again_and_a_removed_one_does() {
+fn a_request_to_publish_again_waits_for_an_absent_or_unreadable_node_and_is_for_the_one_that_comes() {
     let mut unreadable = node("");
     unreadable.uid.clear();
-    for now in [None, Some(unreadable)] {
-        let mut scene =
-            Scene::of(created(volume(Scope::MultiNode))).with("n2", State::PendingUnpublish, "csi-n2");
-        scene.nodes.remove(&name("n2"));
-        scene.nodes.extend(now.map(|node| (name("n2"), node)));
-        assert_eq!(scene.step(), unpublish("n2", "csi-n2", Some("node-uid")));
-        scene.removed = [(name("n2"), Revision(8))].into();
-        assert_eq!(scene.step(), unpublish("n2", "csi-n2", None));
+    for csi_node_id in ["", "csi-n2"] {
+        let ended = |restart| match csi_node_id {
+            "" => end("n2", restart),
+            id => unpublish("n2", id, restart),
+        };
+        for now in [None, Some(unreadable.clone())] {
+            let mut scene = asked_for_again(csi_node_id);
+            scene.nodes.remove(&name("n2"));
+            scene.nodes.extend(now.map(|node| (name("n2"), node)));
+            assert_eq!((scene.step(), scene.reasons()), (None, vec!["NodeMissing"]));
+            let said = &scene.decide().waits[0].message;
+            assert!(said.ends_with("quorate unpublish data n2 takes back"), "{said}");
+
+            let mut present = node("csi-n2");
+            present.uid = "another".to_owned();
+            scene.nodes.insert(name("n2"), present);
+            assert_eq!(scene.step(), ended(Some("another")));
+        }
     }
+}
+
+#[test]
+fn a_request_to_publish_again_ends_with_its_node_and_not_with_a_former_one_of_an_unreadable_node() {
+    let mut scene = asked_for_again("csi-n2");
+    scene.removed = [(name("n2"), Revision(8))].into();
+    scene.nodes.get_mut(&name("n2")).unwrap().uid.clear();
+    assert_eq!(
+        (scene.step(), scene.reasons()),
+        (None, vec!["NodeMissing"]),
+        "it may be for the present node"
+    );
+    scene.nodes.remove(&name("n2"));
+    assert_eq!(scene.step(), unpublish("n2", "csi-n2", None));
+}
+
+/// A request that comes in meanwhile refuses the end of the record, and the next plan waits for the node.
+#[test]
+fn what_is_not_asked_for_again_or_cannot_be_waits_for_no_node() {
+    let mut scene = asked_for_again("csi-n2");
+    let ending = scene.publications.get_mut(&name("n2")).unwrap();
+    ending.spec.as_mut().unwrap().again = false;
+    scene.nodes.get_mut(&name("n2")).unwrap().uid.clear();
+    assert_eq!(scene.step(), unpublish("n2", "csi-n2", None));
+    scene.nodes.remove(&name("n2"));
+    assert_eq!(scene.step(), unpublish("n2", "csi-n2", None));
+    let mut marked_volume = asked_for_again("csi-n2");
+    marked_volume.volume = marked(marked_volume.volume);
+    marked_volume.nodes.remove(&name("n2"));
+    assert_eq!(marked_volume.step(), unpublish("n2", "csi-n2", None));
 }
 
 #[test]

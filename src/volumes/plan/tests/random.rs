@@ -344,7 +344,7 @@ impl World {
     }
 
     fn end(&mut self, node: &Name, restart: Option<&str>) {
-        match record::ended(&self.scene.publications[node], restart) {
+        match record::ended(&self.scene.publications[node], restart, "another") {
             Some(restarted) => self.scene.publications.insert(node.clone(), restarted),
             None => self.scene.publications.remove(node),
         };
