@@ -113,11 +113,13 @@ const ELECTION_PATIENCE: Duration = Duration::from_secs(3);
 pub async fn connect(args: &EtcdArgs) -> Result<Store, Failure> {
     let keys = args.keys()?;
     let until = Instant::now() + ELECTION_PATIENCE;
-    let etcd = connect_while(args, |error| match error {
-        ConnectError::NoneAnswers(answers) => {
-            answers.iter().any(|(_, error)| error.is_between_leaders()) && Instant::now() < until
-        }
-        ConnectError::Config(_) | ConnectError::Setup(_) | ConnectError::SeveralClusters(_) => false,
+    let etcd = connect_while(args, |error| {
+        let passes = match error {
+            ConnectError::NoneAnswers(answers) => answers.iter().any(|(_, error)| error.is_between_leaders()),
+            ConnectError::Unopened(_) => error.is_retryable(),
+            ConnectError::Config(_) | ConnectError::Setup(_) | ConnectError::SeveralClusters(_) => false,
+        };
+        passes && Instant::now() < until
     });
     let etcd = etcd.await?;
     etcd.get(&keys.status())
@@ -227,6 +229,9 @@ async fn connect_while(
     }
 }
 
+const CHECK_USER: &str = "check --etcd-user and the file of --etcd-password-file";
+const HAS_LEADER: &str = "does the cluster have a leader? etcdctl endpoint health --cluster";
+
 /// The failure of a connection, with a hint for each cause.
 pub fn refused(error: &ConnectError) -> Failure {
     let failure = Failure::failed(causes::chain(error));
@@ -234,6 +239,8 @@ pub fn refused(error: &ConnectError) -> Failure {
         ConnectError::Config(_) => Failure::usage(causes::chain(error)),
         ConnectError::SeveralClusters(_) => failure.hint("give --etcd-endpoints of one cluster"),
         ConnectError::Setup(_) => failure.hint("check --etcd-cacert, --etcd-cert and --etcd-key"),
+        ConnectError::Unopened(error) if error.class == Class::Denied => failure.hint(CHECK_USER),
+        ConnectError::Unopened(_) => failure.hint(HAS_LEADER),
         ConnectError::NoneAnswers(answers) => {
             let any = |text: &str| answers.iter().any(|(_, error)| error.message().contains(text));
             // A server that hangs up may expect TLS, or a client certificate.
@@ -246,7 +253,7 @@ pub fn refused(error: &ConnectError) -> Failure {
             } else if any("authentication is not enabled") {
                 failure.hint("etcd has no users: leave out --etcd-user and --etcd-password-file")
             } else if answers.iter().any(|(_, error)| error.class == Class::Denied) {
-                failure.hint("check --etcd-user and the file of --etcd-password-file")
+                failure.hint(CHECK_USER)
             } else {
                 failure.hint("check --etcd-endpoints, and that etcd runs and can be reached from here")
             }
@@ -261,7 +268,7 @@ fn unreadable(error: &etcd::Error, keys: &Keys) -> Failure {
             "the user needs read and write on the prefix {0}/: etcdctl role grant-permission ROLE --prefix=true readwrite {0}/",
             keys.prefix()
         )),
-        Class::Unavailable => failure.hint("does the cluster have a leader? etcdctl endpoint health --cluster"),
+        Class::Unavailable => failure.hint(HAS_LEADER),
         _ => failure,
     }
 }

@@ -57,7 +57,7 @@ impl Builder {
     /// password current until the last clone of the connection is dropped.
     ///
     /// # Errors
-    /// [`ConnectError`], with the error of each endpoint.
+    /// [`ConnectError`], with the error of each endpoint where none answers.
     pub async fn connect(self) -> Result<Etcd, ConnectError> {
         let metrics = self
             .metrics

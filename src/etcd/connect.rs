@@ -32,6 +32,10 @@ pub(super) const LARGEST_MESSAGE: usize = 64 << 20;
 /// How long a connection waits for further endpoints once it is decided what it connects to.
 pub(super) const STRAGGLERS: Duration = Duration::from_millis(300);
 
+/// How often a connection is made over endpoints that answer, before its failure is reported: the endpoints are asked again each
+/// time, so that a member that stopped or was removed in between is no longer among them.
+const ATTEMPTS: usize = 3;
+
 /// A request without an answer for this long has the endpoints checked, and is given up if one of them leaves the channel.
 pub(super) const SLOW: Duration = Duration::from_secs(1);
 
@@ -94,33 +98,32 @@ pub enum ConnectError {
     /// No endpoint answered. The message lists each of them with its error.
     #[error("no etcd endpoint answers:{}", list(.0.iter().map(|(endpoint, error)| (endpoint, error.message()))))]
     NoneAnswers(Vec<(String, Error)>),
+    /// Endpoints answered, and the connection over them failed right after, as where the member that checks the log-in stops or is
+    /// removed in between.
+    #[error("etcd answers, but the connection to it cannot be opened")]
+    Unopened(#[source] Error),
     /// The endpoints belong to several clusters, and none of these has the most. The message lists each endpoint.
     #[error("the etcd endpoints belong to several clusters:{}", list(.0.iter().map(|(endpoint, id)| (endpoint, id))))]
     SeveralClusters(Vec<(String, ClusterId)>),
 }
 
 impl ConnectError {
-    /// Why there is no connection to endpoints that have just answered. What is wrong with the settings is found out before; a member
-    /// that is removed or stops in between is found out here.
-    fn of_connection(error: Error, live: &[String]) -> Self {
+    /// Why there is no connection to endpoints that have just answered.
+    fn of_connection(error: Error) -> Self {
         match error.class {
             Class::Settings => Self::Setup(error),
-            _ => Self::NoneAnswers(
-                live.iter()
-                    .map(|endpoint| (endpoint.clone(), error.clone()))
-                    .collect(),
-            ),
+            _ => Self::Unopened(error),
         }
     }
 
     /// Whether another attempt may succeed although the settings stay the same.
     pub fn is_retryable(&self) -> bool {
+        // Waiting corrects neither a wrong certificate authority nor a wrong password.
+        let may_pass = |error: &Error| error.is_retryable() && !error.is_about_certificates();
         match self {
             Self::Config(_) | Self::Setup(_) | Self::SeveralClusters(_) => false,
-            // Waiting corrects neither a wrong certificate authority nor a wrong password.
-            Self::NoneAnswers(answers) => answers
-                .iter()
-                .any(|(_, error)| error.is_retryable() && !error.is_about_certificates()),
+            Self::NoneAnswers(answers) => answers.iter().any(|(_, error)| may_pass(error)),
+            Self::Unopened(error) => may_pass(error),
         }
     }
 }
@@ -131,14 +134,37 @@ fn list<'a, T: Display>(answers: impl Iterator<Item = (&'a String, T)>) -> Strin
         .collect()
 }
 
+/// Makes a connection. Makes it again, from the questions to the endpoints on, where only what follows their answers failed and may
+/// pass: at most [`ATTEMPTS`] times.
+async fn while_unopened<T, Fut>(
+    mut delays: Delays,
+    mut connect: impl FnMut() -> Fut,
+) -> Result<T, ConnectError>
+where
+    Fut: Future<Output = Result<T, ConnectError>>,
+{
+    for _ in 1..ATTEMPTS {
+        match connect().await {
+            Err(error @ ConnectError::Unopened(_)) if error.is_retryable() => delays.wait().await,
+            connected => return connected,
+        }
+    }
+    connect().await
+}
+
 impl Etcd {
     /// Connects to the configured endpoints that answer; at least one must. The cluster to which most of them belong is that
     /// of this process from now on (INV-11). Endpoints that have not answered yet are awaited only while they could change
     /// which one that is.
     ///
     /// # Errors
-    /// [`ConnectError`], with the error of each endpoint.
+    /// [`ConnectError`], with the error of each endpoint where none answers.
     pub async fn connect(config: Config, metrics: Metrics) -> Result<Self, ConnectError> {
+        let connect = || Self::connect_once(config.clone(), metrics.clone());
+        while_unopened(Delays::etcd(), connect).await
+    }
+
+    async fn connect_once(config: Config, metrics: Metrics) -> Result<Self, ConnectError> {
         let begun = clock::now();
         let credentials = config.load()?;
         let candidates = probe::configured(&config);
@@ -169,9 +195,12 @@ impl Etcd {
                 },
             );
         }
-        let connection = Connection::open(&config, &live, credentials)
-            .await
-            .map_err(|error| ConnectError::of_connection(error, &live))?;
+        // As long as an endpoint may take to answer. The log-in has no limit of its own.
+        let limit = config.connect_timeout + config.request_timeout / 2;
+        let opened = tokio::time::timeout(limit, Connection::open(&config, &live, credentials)).await;
+        let connection = opened
+            .unwrap_or_else(|_| Err(Error::timed_out("connect", limit)))
+            .map_err(ConnectError::of_connection)?;
         let etcd = Self(Arc::new(Shared {
             config,
             metrics,
@@ -427,22 +456,56 @@ impl Patience {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::causes;
 
-    /// A member that is removed, or stops, fails the log-in with this text although it had answered the question before.
+    fn unopened(message: &str) -> ConnectError {
+        let error = Error::new("connect", "Unknown", Class::Unavailable, message.to_owned());
+        ConnectError::of_connection(error)
+    }
+
+    /// A member that is removed, or stops, fails the log-in although it had answered the question before.
     #[test]
-    fn a_member_that_stops_while_a_client_connects_is_no_fault_of_the_settings() {
-        let live = ["http://10.0.0.1:2379".to_owned()];
-        let of = |class, message: &str| {
-            let error = Error::new("connect", "Unknown", class, message.to_owned());
-            ConnectError::of_connection(error, &live)
-        };
-        let stopped = of(Class::Unavailable, "raft: stopped");
-        assert!(stopped.is_retryable(), "{stopped}");
-        assert!(
-            matches!(&stopped, ConnectError::NoneAnswers(answers) if answers[0].1.is_between_leaders()),
-            "{stopped:?}"
-        );
-        let wrong = of(Class::Settings, "no certificate");
+    fn a_member_that_stops_while_a_client_connects_is_no_fault_of_the_settings_or_of_the_other_endpoints() {
+        for message in ["raft: stopped", "etcdserver: server stopped", "connection closed"] {
+            let stopped = unopened(message);
+            assert!(stopped.is_retryable(), "{stopped}");
+            let (said, why) = (causes::chain(&stopped), format!(": etcd connect: {message}"));
+            assert_eq!(
+                said,
+                format!("etcd answers, but the connection to it cannot be opened{why}")
+            );
+        }
+        let no_certificate = "no certificate".to_owned();
+        let wrong = Error::new("connect", "Unknown", Class::Settings, no_certificate);
+        let wrong = ConnectError::of_connection(wrong);
         assert!(matches!(wrong, ConnectError::Setup(_)), "{wrong:?}");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_fails_after_its_endpoints_have_answered_is_made_again_a_few_times() {
+        let none_answers = || ConnectError::NoneAnswers(Vec::new());
+        let denied = || ConnectError::Unopened(Error::of_class(Class::Denied));
+        for (failures, attempts, connects) in [
+            (vec![], 1, true),
+            (vec![unopened("raft: stopped")], 2, true),
+            (
+                vec![unopened("connection closed"), unopened("raft: stopped")],
+                3,
+                true,
+            ),
+            (vec![unopened("a"), unopened("b"), unopened("c")], 3, false),
+            (vec![unopened("raft: stopped"), none_answers()], 2, false),
+            (vec![denied()], 1, false),
+        ] {
+            let mut failures = failures.into_iter();
+            let mut made = 0;
+            let delays = Delays::new(Duration::from_millis(1), Duration::from_millis(1));
+            let connected = while_unopened(delays, || {
+                made += 1;
+                std::future::ready(failures.next().map_or(Ok(()), Err))
+            })
+            .await;
+            assert_eq!((made, connected.is_ok()), (attempts, connects), "{connected:?}");
+        }
     }
 }

@@ -25,7 +25,7 @@ use super::connect::{Etcd, STRAGGLERS, Shared};
 use super::connection::Connection;
 use super::error::{Class, Error};
 use super::kv::Revision;
-use super::probe::{Pending, Probe, Probed, clusters, configured};
+use super::probe::{Pending, Probe, Probed, clusters, configured, judged};
 use super::silence;
 use super::store_identity::StoreLost;
 use crate::causes;
@@ -193,8 +193,10 @@ impl Etcd {
     /// Takes note of the stores that the endpoints serve.
     fn note_answers(&self, check: &Check, answers: &[Probed], refused: BTreeMap<String, Error>) {
         self.note_refused(refused);
+        let mut known = configured(&self.0.config);
+        known.extend(self.live_endpoints());
         let clusters = clusters(answers).into_iter().map(|(_, cluster)| cluster);
-        self.judge_clusters(check.candidates.len(), clusters);
+        self.judge_clusters(judged(&check.candidates, &known, answers), clusters);
     }
 
     /// Connects with credentials that have changed on disk to the endpoints that answer with them. Returns the clients of those, and

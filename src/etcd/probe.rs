@@ -53,6 +53,18 @@ pub(super) fn clusters(answers: &[Probed]) -> Vec<(String, ClusterId)> {
     answers.iter().filter_map(named).collect()
 }
 
+/// How many of the candidates are counted where the store is judged: those that are configured or in use, `known`, whether they
+/// answer or not, and those of the others that answered. A URL that only a list of members names may be that of a member that is
+/// gone for good: its silence would keep a replaced store from being recognized.
+pub(super) fn judged(candidates: &BTreeSet<String>, known: &BTreeSet<String>, answers: &[Probed]) -> usize {
+    let answered = |endpoint: &String| {
+        let mut answers = answers.iter();
+        answers.any(|probed| probed.endpoint == *endpoint && probed.answer.is_ok())
+    };
+    let is_counted = |endpoint: &&String| known.contains(*endpoint) || answered(endpoint);
+    candidates.iter().filter(is_counted).count()
+}
+
 /// The endpoints that can serve this cluster. Those that do not name their cluster are among them.
 pub(super) fn answering(answers: &[Probed], cluster: Option<ClusterId>) -> Vec<String> {
     let serves = |header: &Option<Header>| match header.and_then(|header| header.cluster) {
@@ -281,6 +293,7 @@ mod tests {
     use super::*;
     use crate::etcd::error::Class;
     use crate::etcd::kv::MemberId;
+    use crate::etcd::store_identity::{StoreIdentity, StoreLost};
 
     fn answer(cluster: Option<u64>) -> Probed {
         let header = Header {
@@ -327,5 +340,57 @@ mod tests {
                 "{answers:?}, {pending} pending"
             );
         }
+    }
+
+    /// Members that are configured by name advertise their addresses, and stop one after the other; then the names lead to a new
+    /// cluster.
+    #[test]
+    fn urls_of_members_that_are_gone_do_not_hide_that_the_configured_ones_lead_to_another_cluster() {
+        let urls = |names: &[&str]| names.iter().copied().map(str::to_owned).collect::<BTreeSet<_>>();
+        let at = |endpoint: &str, answer: Probed| Probed {
+            endpoint: endpoint.to_owned(),
+            ..answer
+        };
+        let silent = || {
+            let error = Error::new("range", "Unavailable", Class::Unavailable, String::new());
+            probed(Err(error))
+        };
+        let store = StoreIdentity::of(Some(ClusterId(1)));
+        let judge = |known: &BTreeSet<String>, answers: &[Probed]| {
+            let candidates = answers.iter().map(|probed| probed.endpoint.clone()).collect();
+            let clusters = clusters(answers).into_iter().map(|(_, cluster)| cluster);
+            store.judge(judged(&candidates, known, answers), clusters)
+        };
+        let replaced = Err(StoreLost::Replaced {
+            before: ClusterId(1),
+            now: ClusterId(2),
+        });
+        let members = |first: Probed| {
+            let moved = ["d1", "d2", "d3"].map(|name| at(name, answer(Some(2))));
+            let gone = ["ip2", "ip3"].map(|url| at(url, silent()));
+            moved
+                .into_iter()
+                .chain([at("ip1", first)])
+                .chain(gone)
+                .collect::<Vec<_>>()
+        };
+        // The last one of the old members stays in use after its end.
+        let known = urls(&["d1", "d2", "d3", "ip3"]);
+        assert_eq!(judge(&known, &members(silent())), replaced);
+        let own = members(answer(Some(1)));
+        assert_eq!(
+            judge(&known, &own),
+            Ok(()),
+            "a member of the former cluster answers"
+        );
+
+        // Only one of those that are configured or in use is of another cluster.
+        let known = urls(&["d1", "ip3"]);
+        let misled = [
+            at("d1", answer(Some(2))),
+            at("ip1", silent()),
+            at("ip3", silent()),
+        ];
+        assert_eq!(judge(&known, &misled), Ok(()), "one endpoint is misconfigured");
     }
 }

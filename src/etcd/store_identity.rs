@@ -122,8 +122,8 @@ impl StoreIdentity {
         Ok(())
     }
 
-    /// Judges the answers of all endpoints, those without an answer counted in `asked`: the store is replaced once another
-    /// cluster answers at most of them, and the pinned one at none. A single endpoint that was misconfigured is refused.
+    /// Judges the answers of endpoints, those without an answer counted in `asked`: the store is replaced once another cluster
+    /// answers at most of them, and the pinned one at none. A single endpoint that was misconfigured is refused.
     pub fn judge(
         &self,
         asked: usize,

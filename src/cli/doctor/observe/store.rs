@@ -67,6 +67,7 @@ async fn connect(config: &Config) -> Result<Etcd, String> {
     connected.map_err(|_| match refused {
         ConnectError::Config(_) | ConnectError::Setup(_) => "the settings are wrong".to_owned(),
         ConnectError::NoneAnswers(_) => "no endpoint answers".to_owned(),
+        ConnectError::Unopened(_) => "the connection cannot be opened".to_owned(),
         ConnectError::SeveralClusters(_) => "the endpoints belong to several clusters".to_owned(),
     })
 }
