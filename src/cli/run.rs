@@ -1,6 +1,5 @@
 //! `quorate run`: a replica of the controller.
 
-use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +13,7 @@ use super::connection::{self, EtcdArgs};
 use super::exit::Failure;
 use super::kubernetes;
 use super::signals::{ENDING, Signals};
+use crate::causes;
 use crate::check::Check;
 use crate::control::{ControlPort, ControlStatus};
 use crate::etcd::{Config, Etcd, Pulse};
@@ -26,14 +26,13 @@ use crate::metrics::Metrics;
 use crate::replica::{self, MakeEvents, ReplicaStatus, Settings};
 use crate::resources::{self, Bundle, TermReconciler};
 use crate::retry::Delays;
-use crate::roles::facts::Facts;
-use crate::roles::faulty_releases::faulty_releases;
 use crate::secrets::Reader;
 use crate::serve::{self, LeaderReport, Probes, Report};
 use crate::store::{Name, Store};
 use crate::traces::{self, Collector, Exporter};
 
 mod flags;
+mod known_faults;
 mod log;
 mod page;
 
@@ -94,7 +93,10 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             etcd = connect(config, &metrics, args.start_limit()) => etcd?,
         };
         let store = Store { etcd, keys };
-        let (lost, warning) = (store.etcd.clone(), warn_of_known_faults(store.clone()));
+        let (lost, warning) = (
+            store.etcd.clone(),
+            known_faults::warn_of_known_faults(store.clone()),
+        );
         let wiring = Wiring {
             settings: args.settings(node, versions, Reader::new(keyring, kubernetes.clone()), page),
             store,
@@ -232,33 +234,11 @@ async fn connect(config: Config, metrics: &Metrics, limit: Option<Duration>) -> 
             Ok(etcd) => return Ok(etcd),
             Err(error) if error.is_retryable() && limit.is_none_or(|limit| started.elapsed() < limit) => {
                 let how_long = limit.map_or_else(String::new, |limit| format!(" for {limit:?}"));
-                warn!("{error}; trying again{how_long}");
+                warn!("{}; trying again{how_long}", causes::chain(&error));
                 delays.wait().await;
             }
             Err(error) => return Err(connection::refused(&error)),
         }
-    }
-}
-
-/// Warns once of each release of etcd with a known fault that a member runs. Asks the members again until each has said its release.
-/// Never returns.
-async fn warn_of_known_faults<T>(store: Store) -> T {
-    // A member may be down for days: the last delay is long enough to be no load (INV-9).
-    let mut delays = Delays::new(Duration::from_secs(1), Duration::from_secs(60));
-    let mut warned = BTreeSet::new();
-    loop {
-        if let Ok(facts) = Facts::with_health(&store).await {
-            for release in faulty_releases(&facts.membership) {
-                if warned.insert((release.version.clone(), release.found.fault.source)) {
-                    warn!("a release of etcd with a known fault runs: {release}");
-                }
-            }
-            let mut listed = facts.membership.listed();
-            if listed.all(|member| member.evidence.status.answer().is_some()) {
-                return std::future::pending().await;
-            }
-        }
-        delays.wait().await;
     }
 }
 

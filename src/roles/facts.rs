@@ -10,7 +10,7 @@ use super::index::Index;
 use super::membership::{Membership, membership};
 use super::owner::Owner;
 use crate::etcd::members::{Evidence, ListedMember, NotAsked};
-use crate::etcd::{Error, Txn};
+use crate::etcd::{Error, MemberId, Txn};
 use crate::store::{Name, Store, Update};
 
 /// How long a member may take to prove that it is healthy, where a decision depends on it.
@@ -23,13 +23,41 @@ const SHOWN_LIMIT: Duration = Duration::from_millis(400);
 
 /// What the members are asked.
 #[derive(Clone, Copy)]
-enum Asked {
+enum Asked<'a> {
     Nothing,
     /// Those whose removal is decided, only whether they serve.
     Health,
     /// The same, for less time.
     Shown,
+    /// These alone for their status, unless their removal is decided.
+    Releases(&'a BTreeSet<MemberId>),
     EveryStatus,
+}
+
+/// What one member is asked.
+#[derive(Debug, PartialEq, Eq)]
+enum Question {
+    Nothing(NotAsked),
+    /// Whether it serves.
+    Read,
+    ReadAndStatus,
+}
+
+impl Asked<'_> {
+    /// The question to a member. `leaves` says whether its removal is decided.
+    fn of(self, id: MemberId, leaves: bool) -> Question {
+        match (self, leaves) {
+            (Self::Nothing, _) => Question::Nothing(NotAsked::NotNeeded),
+            (Self::Releases(_), true) => Question::Nothing(NotAsked::Leaving),
+            (Self::Releases(answering), false) if !answering.contains(&id) => {
+                Question::Nothing(NotAsked::NotYet)
+            }
+            (Self::Health | Self::Shown, true) => Question::Read,
+            (Self::Health | Self::Shown | Self::Releases(_), false) | (Self::EveryStatus, _) => {
+                Question::ReadAndStatus
+            }
+        }
+    }
 }
 
 /// What could not be read. It proves nothing.
@@ -70,6 +98,23 @@ impl Facts {
         Self::gather(store, Asked::Shown).await
     }
 
+    /// Reads everything, and asks the members but the `settled` ones for their status, and so for their releases.
+    ///
+    /// For questions that are repeated until a member answers: such a member may be about to be removed because it does not answer, and a
+    /// question that still waits in it can end it. So it is asked only once it has answered a read, and its record is read after that.
+    ///
+    /// # Errors
+    /// etcd did not answer: what could not be read proves nothing.
+    pub async fn with_releases(store: &Store, settled: &BTreeSet<MemberId>) -> Result<Self, NotRead> {
+        let list = store.etcd.list_members().await.map_err(NotRead::MemberList)?;
+        let asked = list.members.iter().filter(|listed| !settled.contains(&listed.id));
+        let asked = asked.map(|listed| store.etcd.survey_leaving(listed, HEALTH_LIMIT));
+        let evidence = join_all(asked).await.into_iter();
+        let answering = evidence.filter(|evidence| evidence.read.answer().is_some());
+        let answering: BTreeSet<MemberId> = answering.map(|evidence| evidence.member).collect();
+        Self::gather(store, Asked::Releases(&answering)).await
+    }
+
     /// Reads everything, and asks each member for its health and its status, those too whose removal is decided. Only where
     /// no voter serves: then no removal can be under way, which the request for a status could disturb.
     ///
@@ -87,7 +132,7 @@ impl Facts {
         Self::gather(store, Asked::Nothing).await
     }
 
-    async fn gather(store: &Store, asked: Asked) -> Result<Self, NotRead> {
+    async fn gather(store: &Store, asked: Asked<'_>) -> Result<Self, NotRead> {
         let list = store.etcd.list_members().await.map_err(NotRead::MemberList)?;
         let list = list.members;
         let mut index = Index::new(store.keys.clone());
@@ -149,22 +194,45 @@ fn recorded_nodes(index: &Index) -> BTreeSet<Name> {
     names.filter_map(Result::ok).collect()
 }
 
-/// Asks the listed members for their health; those that are being removed, only whether they serve.
-async fn survey(store: &Store, list: &[ListedMember], index: &Index, asked: Asked) -> Vec<Evidence> {
+/// Asks the listed members.
+async fn survey(store: &Store, list: &[ListedMember], index: &Index, asked: Asked<'_>) -> Vec<Evidence> {
     let limit = match asked {
         Asked::Shown => SHOWN_LIMIT,
-        Asked::Nothing | Asked::Health | Asked::EveryStatus => HEALTH_LIMIT,
+        Asked::Nothing | Asked::Health | Asked::Releases(_) | Asked::EveryStatus => HEALTH_LIMIT,
     };
     let asked = list.iter().map(async |listed| {
         let record = index.record(listed.id);
         let leaves = record.is_some_and(|(record, _)| record.removal.is_some());
-        match (asked, leaves) {
-            (Asked::Nothing, _) => Evidence::not_asked(listed.id, listed.learner, NotAsked::NotNeeded),
-            (Asked::Health | Asked::Shown, true) => store.etcd.survey_leaving(listed, limit).await,
-            (Asked::Health | Asked::Shown, false) | (Asked::EveryStatus, _) => {
-                store.etcd.survey_one(listed, limit).await
-            }
+        match asked.of(listed.id, leaves) {
+            Question::Nothing(why) => Evidence::not_asked(listed.id, listed.learner, why),
+            Question::Read => store.etcd.survey_leaving(listed, limit).await,
+            Question::ReadAndStatus => store.etcd.survey_one(listed, limit).await,
         }
     });
     join_all(asked).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// etcd can panic where it is asked for its status while it is removed.
+    #[test]
+    fn a_member_that_does_not_answer_or_leaves_is_not_asked_for_its_release() {
+        let (answers, hangs) = (MemberId(1), MemberId(2));
+        let answering = BTreeSet::from([answers]);
+        let asked = Asked::Releases(&answering);
+        for (id, leaves, question) in [
+            (answers, false, Question::ReadAndStatus),
+            (answers, true, Question::Nothing(NotAsked::Leaving)),
+            (hangs, false, Question::Nothing(NotAsked::NotYet)),
+            (hangs, true, Question::Nothing(NotAsked::Leaving)),
+        ] {
+            assert_eq!(asked.of(id, leaves), question, "{id}, {leaves}");
+        }
+        for asked in [Asked::Health, Asked::Shown] {
+            assert_eq!(asked.of(hangs, false), Question::ReadAndStatus);
+            assert_eq!(asked.of(hangs, true), Question::Read);
+        }
+    }
 }

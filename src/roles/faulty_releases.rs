@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::membership::Membership;
+use super::membership::{Member, Membership};
+use crate::etcd::Class;
+use crate::etcd::members::Inquiry;
 use crate::etcd::members::known_faults::{FaultFound, faults, parse};
 
 /// A known fault of a release that members run.
@@ -45,6 +47,17 @@ pub fn faulty_releases(membership: &Membership) -> Vec<FaultyRelease> {
     found.collect()
 }
 
+/// Whether to ask the member again brings no news of its release: it has said it, or etcd refuses it to this user.
+pub fn is_settled(member: &Member) -> bool {
+    match &member.evidence.status {
+        Inquiry::Asked { answer: Ok(_), .. } => true,
+        Inquiry::Asked {
+            answer: Err(error), ..
+        } => error.class == Class::Denied,
+        Inquiry::NotAsked(_) => false,
+    }
+}
+
 impl fmt::Display for FaultyRelease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -60,9 +73,10 @@ impl fmt::Display for FaultyRelease {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
-    use crate::etcd::members::Inquiry;
-    use crate::roles::membership::Member;
+    use crate::etcd::Error;
     use crate::roles::membership::tests::fixtures::{surveyed, voter};
 
     fn running(id: u64, release: &str) -> Member {
@@ -97,6 +111,22 @@ mod tests {
     fn a_member_that_has_not_answered_and_a_version_of_another_form_are_passed_over() {
         let unknown = surveyed(vec![voter(1).down(), running(2, "main")]);
         assert_eq!(faulty_releases(&unknown), []);
+    }
+
+    #[test]
+    fn a_member_is_asked_until_it_has_said_its_release_or_etcd_has_refused_it() {
+        let failing = |class| {
+            let mut member = voter(1);
+            member.evidence.status = Inquiry::Asked {
+                at: Instant::now(),
+                answer: Err(Error::of_class(class)),
+            };
+            member
+        };
+        assert!(is_settled(&running(1, "3.4.23")));
+        assert!(is_settled(&failing(Class::Denied)));
+        assert!(!is_settled(&failing(Class::Unavailable)));
+        assert!(!is_settled(&voter(1).unstarted()));
     }
 
     #[test]
