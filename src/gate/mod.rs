@@ -5,6 +5,8 @@
 
 #[cfg(feature = "controller")]
 pub mod controller;
+#[cfg(feature = "controller")]
+mod degraded;
 #[cfg(test)]
 mod model;
 #[cfg(feature = "controller")]

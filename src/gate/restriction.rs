@@ -8,7 +8,7 @@ use tracing::{info, warn};
 use super::plan::{self, BundleVersions};
 use super::releases::{LastWrite, Releases};
 use super::status::Status;
-use super::status_key::{StatusKey, WAITING_FOR_NODES};
+use super::status_key::StatusKey;
 use crate::etcd::{Etcd, KeyRange, Stop, Txn};
 use crate::failpoint;
 use crate::metrics::Metrics;
@@ -129,7 +129,7 @@ impl Restriction<'_> {
     async fn show(&mut self, blockers: &str) -> Result<(), Stop> {
         if self.blocked.by(Some(blockers)) {
             warn!("the reconciler status cannot be restricted yet: {blockers}");
-            self.key.set_degraded(WAITING_FOR_NODES, blockers);
+            self.key.set_blockers(blockers);
         }
         self.key.write_status_json().await
     }

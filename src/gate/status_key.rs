@@ -1,16 +1,14 @@
 //! The status key and `status.json`, as the leader of one term reads, writes and watches them.
 
+use jiff::Timestamp;
 use tracing::warn;
 
-use super::status::{Degraded, Status, StatusJson};
+use super::degraded::Troubles;
+use super::status::{Status, StatusJson};
 use crate::etcd::{Error, Fence, KeyRange, Revision, Stop, Txn, Watched, Watcher};
 use crate::span;
 use crate::store::Store;
-use crate::store::object::time;
 use crate::summary::Latest;
-
-/// Why the state is degraded while nodes are in the way of a restriction.
-pub(super) const WAITING_FOR_NODES: &str = "WaitingForNodes";
 
 /// What a leader knows of `status.json` from one reading of the status to the next.
 #[derive(Default)]
@@ -18,7 +16,7 @@ pub(super) struct Known {
     /// Its content; `None` while it is not known.
     status_json: Option<StatusJson>,
     /// What is wrong. It lasts, also when someone else writes the status.
-    degraded: Option<Degraded>,
+    troubles: Troubles,
 }
 
 /// The status as it was read, and as it was written since then.
@@ -31,7 +29,7 @@ pub(super) struct StatusKey {
     /// The revision of the last read or write of the status; [`Revision::ABSENT`] without one.
     mod_revision: Revision,
     watcher: Watcher,
-    degraded: Option<Degraded>,
+    troubles: Troubles,
     /// The content of `status.json`; `None` while it is not known.
     status_json: Option<StatusJson>,
     /// Gets the content with each write.
@@ -58,7 +56,7 @@ impl StatusKey {
         });
         let Known {
             status_json,
-            degraded,
+            troubles,
         } = std::mem::take(known);
         Ok(Self {
             store: store.clone(),
@@ -67,7 +65,7 @@ impl StatusKey {
             status,
             mod_revision: stored.map_or(Revision::ABSENT, |stored| stored.mod_revision),
             watcher,
-            degraded,
+            troubles,
             status_json,
             summaries: summaries.clone(),
         })
@@ -77,7 +75,7 @@ impl StatusKey {
     pub fn into_known(self) -> Known {
         Known {
             status_json: self.status_json,
-            degraded: self.degraded,
+            troubles: self.troubles,
         }
     }
 
@@ -133,7 +131,8 @@ impl StatusKey {
     }
 
     fn status_json_with(&self, status: Option<&Status>) -> StatusJson {
-        StatusJson::new(status, &self.node, self.fence.term(), self.degraded.clone())
+        let degraded = self.troubles.shown().cloned();
+        StatusJson::new(status, &self.node, self.fence.term(), degraded)
     }
 
     /// Makes every write of the two keys.
@@ -163,37 +162,29 @@ impl StatusKey {
         Ok(committed.revision)
     }
 
-    /// Sets what is wrong, for the next write. An ongoing trouble keeps its beginning. Returns whether the message is
-    /// another than before.
+    /// Sets why a pass over the resources failed, for the next write. Returns whether the message is another than before.
     pub fn set_degraded(&mut self, reason: &str, message: &str) -> bool {
-        let before = self.degraded.take();
-        let news = before.as_ref().map(|before| &*before.message) != Some(message);
-        let since = before.map_or_else(|| time::rfc3339(jiff::Timestamp::now()), |before| before.since);
-        self.degraded = Some(Degraded {
-            reason: reason.to_owned(),
-            message: message.to_owned(),
-            since,
-        });
-        news
+        self.troubles.fails(reason, message, Timestamp::now())
     }
 
-    /// The nodes in the way of a restriction, if that is what is wrong.
+    /// Clears why the last pass failed, for the next write. Returns whether it had.
+    pub fn clear_degraded(&mut self) -> bool {
+        self.troubles.failure.take().is_some()
+    }
+
+    /// The nodes in the way of a restriction, if there are any.
     pub fn blockers(&self) -> Option<&str> {
-        let degraded = self.degraded.as_ref();
-        let waiting = degraded.filter(|degraded| degraded.reason == WAITING_FOR_NODES);
-        waiting.map(|waiting| &*waiting.message)
+        self.troubles.blockers.as_ref().map(|blockers| &*blockers.message)
+    }
+
+    /// Sets the nodes in the way of a restriction, for the next write.
+    pub fn set_blockers(&mut self, message: &str) {
+        self.troubles.waits_for_nodes(message, Timestamp::now());
     }
 
     /// No node is in the way any more: clears that for the next write, and leaves any other trouble.
     pub fn clear_blockers(&mut self) {
-        if self.blockers().is_some() {
-            self.degraded = None;
-        }
-    }
-
-    /// Clears what is wrong, for the next write. Returns whether anything was.
-    pub fn clear_degraded(&mut self) -> bool {
-        self.degraded.take().is_some()
+        self.troubles.blockers = None;
     }
 
     /// Resolves when someone else wrote or deleted the status. Safe to cancel.

@@ -229,6 +229,30 @@ async fn a_trouble_that_lasts_keeps_its_beginning_when_the_status_is_planned_aga
         .await;
 }
 
+/// The API server is away all the time, also while a node is in the way.
+#[tokio::test]
+async fn a_trouble_that_lasts_shows_again_with_its_beginning_once_no_node_is_in_the_way() {
+    let cluster = Cluster::start().await;
+    let term = cluster.term(&bundle(5, 3)).await;
+    cluster.wait_for_status(&status(State::Done, 5, 3)).await;
+    term.recorder.will(Err("the apiserver is away"));
+    term.recorder.change();
+    let began = cluster
+        .wait_for_status_json(|json| !json["degraded"].is_null())
+        .await;
+    cluster.register("c2", release(2)).await;
+    cluster.put_status(status(State::Done, 4, 1).encode()).await;
+    cluster
+        .wait_for_status_json(|json| json["degraded"]["reason"] == "WaitingForNodes")
+        .await;
+    cluster.unregister("c2").await;
+    let reason = &began["degraded"]["reason"];
+    let shown = cluster
+        .wait_for_status_json(|json| json["degraded"]["reason"] == *reason)
+        .await;
+    assert_eq!(shown["degraded"], began["degraded"]);
+}
+
 #[tokio::test]
 async fn passes_that_change_nothing_write_nothing() {
     let cluster = Cluster::start().await;
