@@ -1,10 +1,7 @@
 //! Deletes the objects that the inventory holds and the bundle does not, stage by stage.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Instant;
-
-use futures::{StreamExt, stream};
-use tokio::time::timeout;
 
 use super::act::{ATTEMPTS, Actor, Job, PruneResult, being_deleted};
 use super::controller::{Reconciler, api_server, etcd};
@@ -12,6 +9,7 @@ use super::deletion::{
     Deletions, ForgetReason, KeepReason, Prune, how_to_forget, kept_for, plan_prune, stage,
 };
 use super::inventory::Entry;
+use super::jobs::{Ended, Jobs};
 use super::kinds;
 use super::observe::{LookupError, Target};
 use super::report::{Act, DELETING, Outcome, Report, Stopped};
@@ -30,10 +28,12 @@ struct Deletion {
 /// What a pass does about the objects that the bundle no longer holds.
 #[derive(Default)]
 struct Obsolete {
+    /// Whether an object of the bundle is not in place. Then nothing is deleted: it may be what replaces an obsolete one.
+    is_missing: bool,
     /// Nothing of ours exists under these names.
     forgotten: Vec<ObjectRef>,
     /// Those whose deletion was begun, and which are listed no more. One without its label is not listed either.
-    unlisted: Vec<(ObjectRef, Resource)>,
+    unlisted: Vec<Deletion>,
     /// What may be deleted, by stage.
     stages: BTreeMap<u8, Vec<Deletion>>,
     /// The lowest stage in which an object is being deleted, or may exist, and why the later ones wait for it.
@@ -48,6 +48,27 @@ impl Obsolete {
         let first = self.pending.as_ref().map(|(first, _)| *first);
         if first.is_none_or(|first| stage(object) < first) {
             self.pending = Some((stage(object), why(object.clone())));
+        }
+    }
+
+    /// Sorts an object by its plan, and reports it where nothing is left to do.
+    fn sort(&mut self, planned: Prune, deletion: Deletion, report: &mut Report) {
+        let object = deletion.object.clone();
+        match planned {
+            Prune::Forget(_) => {
+                report.set(object.clone(), Outcome::Pruned);
+                self.forgotten.push(object);
+            }
+            Prune::Keep(why) => report.set(object, Outcome::Kept(why.to_string())),
+            Prune::Delete { .. } if self.is_missing => {
+                report.set(object, Outcome::Kept(KeepReason::WaitsForBundle.to_string()));
+            }
+            Prune::AwaitDeletion => {
+                let held = being_deleted(deletion.observed.as_ref());
+                self.wait_for(&object, KeepReason::WaitsFor);
+                report.set(object, Outcome::Deleting(held));
+            }
+            Prune::Delete { .. } => self.stages.entry(stage(&object)).or_default().push(deletion),
         }
     }
 }
@@ -65,14 +86,15 @@ impl Reconciler {
             .await
             .map_err(api_server)?;
         self.watches.follow(&self.kube, &mut self.cluster);
+        let mut sorted = self.sort_out(obsolete, report);
+        self.look_for(&mut sorted, report).await;
         let Obsolete {
-            mut forgotten,
-            unlisted,
+            forgotten,
             stages,
             mut pending,
             unknown,
-        } = self.sort_out(obsolete, report);
-        forgotten.extend(self.look_for(unlisted, report).await);
+            ..
+        } = sorted;
         self.forget(fence, &forgotten).await?;
         if let Some(why) = self.deletions(&stages, &unknown).held() {
             for deletion in stages.into_values().flatten() {
@@ -97,14 +119,17 @@ impl Reconciler {
 
     /// Plans each obsolete object, and reports those for which nothing is left to do.
     fn sort_out(&mut self, obsolete: Vec<Target>, report: &mut Report) -> Obsolete {
-        // What is not in place may be what replaces an obsolete object. One that is fought over may be absent as well.
+        // One that is fought over may be absent as well.
         let is_missing = self.wanted().any(|object| {
             let outcome = report.objects().get(object);
             outcome.is_some_and(|outcome| outcome.trouble().is_some())
         });
         let wanted_uids = self.wanted_uids();
         let left = self.left(&obsolete);
-        let mut sorted = Obsolete::default();
+        let mut sorted = Obsolete {
+            is_missing,
+            ..Obsolete::default()
+        };
         for Target { object, version } in obsolete {
             let recorded = self.inventory.entry(&object);
             let (resource, observed) = match self.cluster.look_up(&object, &version) {
@@ -133,72 +158,72 @@ impl Reconciler {
                 &recorded,
             );
             let is_news = planned.shows_deletion() && self.was_deleted_without_a_reply(&object, &recorded);
-            match planned {
-                Prune::Forget(ForgetReason::Absent) if is_news => {
-                    sorted.unlisted.push((object, resource));
-                    continue;
-                }
-                _ if is_news => self.note(Act::Deleted(object.clone())),
-                _ => {}
+            let is_absent = planned == Prune::Forget(ForgetReason::Absent);
+            let deletion = Deletion {
+                object,
+                resource,
+                observed,
+                recorded,
+            };
+            if is_news && is_absent {
+                sorted.unlisted.push(deletion);
+                continue;
             }
-            match planned {
-                Prune::Forget(_) => {
-                    report.set(object.clone(), Outcome::Pruned);
-                    sorted.forgotten.push(object);
-                }
-                Prune::Keep(why) => report.set(object, Outcome::Kept(why.to_string())),
-                Prune::Delete { .. } if is_missing => {
-                    report.set(object, Outcome::Kept(KeepReason::WaitsForBundle.to_string()));
-                }
-                Prune::AwaitDeletion => {
-                    let held = being_deleted(observed.as_ref());
-                    sorted.wait_for(&object, KeepReason::WaitsFor);
-                    report.set(object, Outcome::Deleting(held));
-                }
-                Prune::Delete { .. } => {
-                    let deletions = sorted.stages.entry(stage(&object)).or_default();
-                    deletions.push(Deletion {
-                        object,
-                        resource,
-                        observed,
-                        recorded,
-                    });
-                }
+            if is_news {
+                self.note(Act::Deleted(deletion.object.clone()));
             }
+            sorted.sort(planned, deletion, report);
         }
         sorted
     }
 
-    /// Reports those of these objects that are deleted. Returns those that need no entry any more: an object of which the server
-    /// says nothing is looked for again by the next pass.
-    async fn look_for(&mut self, objects: Vec<(ObjectRef, Resource)>, report: &mut Report) -> Vec<ObjectRef> {
-        let (kube, limit) = (&self.kube, self.settings.lingers_after);
-        let looks = objects.into_iter().map(async |(object, resource)| {
-            let seen = timeout(limit, kube.meta(&resource, &object)).await;
-            (object, seen)
-        });
-        let looks: Vec<_> = stream::iter(looks)
-            .buffer_unordered(self.settings.in_flight)
-            .collect()
-            .await;
-        let mut found = Vec::new();
-        for (object, seen) in looks {
-            let outcome = match seen {
-                Ok(Ok(seen)) => {
-                    let uid = self.inventory.entry(&object).uid;
-                    let is_ours = |meta: Meta| uid.is_empty() || meta.uid == uid;
-                    if !seen.is_some_and(is_ours) {
-                        self.note(Act::Deleted(object.clone()));
-                    }
-                    found.push(object.clone());
-                    Outcome::Pruned
-                }
-                Ok(Err(error)) => Outcome::Failed(error.about(&object)),
-                Err(_) => Outcome::Failed("the API server has not said whether it is deleted".to_owned()),
-            };
-            report.set(object, outcome);
+    /// Looks for the objects that are listed no more, and sorts them by what the server says: one whose label was removed is not
+    /// listed either. Of a kind whose looks hang only a few linger, and the pass waits for them once (INV-8): an object of which the
+    /// server has said nothing is looked for again by the next pass.
+    async fn look_for(&mut self, sorted: &mut Obsolete, report: &mut Report) {
+        let mut looks = Jobs::new(self.settings.lingers_after);
+        let mut unlisted = HashMap::new();
+        for deletion in std::mem::take(&mut sorted.unlisted) {
+            let (kube, object) = (self.kube.clone(), deletion.object.clone());
+            let resource = deletion.resource.clone();
+            looks.add(deletion.object.clone(), async move {
+                kube.meta(&resource, &object).await
+            });
+            unlisted.insert(deletion.object.clone(), deletion);
         }
-        found
+        let wanted_uids = self.wanted_uids();
+        while let Some(ended) = looks.next(self.settings.in_flight).await {
+            let Ended {
+                subject: object,
+                result,
+            } = ended;
+            let Some(deletion) = unlisted.remove(&object) else {
+                continue;
+            };
+            let observed = match result {
+                Ok(observed) => observed,
+                Err(error) => {
+                    report.set(object.clone(), Outcome::Failed(error.about(&object)));
+                    continue;
+                }
+            };
+            self.memory.left(&object, observed.as_ref());
+            let planned = plan_prune(
+                &self.bundle.name,
+                &wanted_uids,
+                &object,
+                observed.as_ref(),
+                &deletion.recorded,
+            );
+            if planned.shows_deletion() {
+                self.note(Act::Deleted(object));
+            }
+            sorted.sort(planned, Deletion { observed, ..deletion }, report);
+        }
+        for object in unlisted.into_keys() {
+            let why = "the API server has not said whether it is deleted";
+            report.set(object, Outcome::Failed(why.to_owned()));
+        }
     }
 
     /// Whether a definition stands by which the server should serve the kind of an object: one of the bundle, all of which is

@@ -5,7 +5,7 @@ use std::time::Duration;
 use quorate::resources::{Bundle, Reconciler, Report, Settings};
 use serde_json::json;
 
-use super::faults::{Fault, FaultProxy};
+use super::faults::{Fault, FaultProxy, Noted};
 use super::inventory::run;
 use super::site::{Site, bundle, config_map, config_map_path, ended, expect_success};
 use crate::support::wait::{SOON, eventually, same};
@@ -232,6 +232,31 @@ async fn an_object_whose_label_is_removed_after_a_refused_deletion_is_not_said_t
     })
     .await;
     assert!(site.get(&config_map_path("old")).await.is_some());
+}
+
+/// INV-8: the pass waits for them once, and not for each object.
+#[tokio::test]
+async fn looks_for_deleted_objects_that_hang_are_few_of_a_kind_and_the_others_wait_for_the_next_pass() {
+    let (site, proxy, mut reconciler) = dropping((1, Duration::from_millis(300))).await;
+    proxy.fail("DELETE", "configmaps/old-", usize::MAX, Fault::LoseReply(400));
+    proxy.fail("GET", "configmaps/old-", usize::MAX, Fault::Hang);
+    let report = reconciler.pass(site.fence()).await;
+    assert_eq!(ended(&report, "failed").len(), OLD.len(), "{report:#?}");
+    eventually(SOON, "as many looks as may linger of a kind", async || {
+        proxy.take_noted();
+        let report = reconciler.pass(site.fence()).await;
+        assert_eq!(acts(&report), [""; 0]);
+        let noted = proxy.noted();
+        let is_look = |noted: &&Noted| noted.method == "GET" && noted.uri.contains("configmaps/old-");
+        same(
+            (
+                noted.iter().filter(is_look).count(),
+                ended(&report, "failed").len(),
+            ),
+            (4, OLD.len()),
+        )
+    })
+    .await;
 }
 
 #[tokio::test]
