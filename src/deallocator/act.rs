@@ -23,13 +23,15 @@ pub enum End {
     Done(Revision),
     /// Nothing was left to do, by what etcd held at this revision. Nothing was sent.
     Unneeded(Revision),
+    /// An earlier attempt whose outcome was unknown has not done it, by what etcd held at this revision. Nothing was sent.
+    Undone(Revision),
 }
 
 impl End {
     /// The revision that a copy of the store has to show before the next decision about the object.
     pub fn revision(self) -> Revision {
         match self {
-            Self::Done(revision) | Self::Unneeded(revision) => revision,
+            Self::Done(revision) | Self::Unneeded(revision) | Self::Undone(revision) => revision,
         }
     }
 }
@@ -53,6 +55,36 @@ pub async fn act(store: &Store, writer: &Writer, action: &Action) -> Outcome {
         }
         Action::Orphan(task) => orphan(store, writer, task).await,
     }
+}
+
+/// Finds out whether an action was done that had no answer and is no longer due: a read directly after it may have failed too, or
+/// come before a transaction that was delayed.
+pub async fn find_out(store: &Store, action: &Action) -> Outcome {
+    let keys = &store.keys;
+    let key = match action {
+        Action::DeleteService { name, .. } => keys.service(name),
+        Action::DeleteNetwork { name, .. } => keys.network(name),
+        Action::Orphan(id) => keys.task(&id.service, &id.name),
+    };
+    let (stored, now) = store.etcd.get(&key).await?;
+    match is_done(action, stored.as_ref().map(|kv| &*kv.value)) {
+        true => Ok(End::Done(now)),
+        false => Ok(End::Undone(now)),
+    }
+}
+
+/// Whether the stored value shows that the action was done. Only a leader deletes such an object or makes an orphan.
+fn is_done(action: &Action, stored: Option<&[u8]>) -> bool {
+    match action {
+        Action::DeleteService { .. } | Action::DeleteNetwork { .. } => stored.is_none(),
+        Action::Orphan(id) => stored
+            .and_then(|value| read_task(id, value))
+            .is_some_and(|task| task.status.unwrap_or_default().state() == State::Orphaned),
+    }
+}
+
+fn read_task(id: &TaskId, value: &[u8]) -> Option<Task> {
+    decode::<Task>(&format!("{}/{}", id.service, id.name), value).ok()
 }
 
 /// Proves that each object is as it was when the deletion was decided, and that the service has no task. That no other
@@ -93,9 +125,8 @@ async fn orphan(store: &Store, writer: &Writer, id: &TaskId) -> Outcome {
     let key = store.keys.task(&id.service, &id.name);
     let (stored, now) = store.etcd.get(&key).await?;
     let as_of = stored.as_ref().map_or(now, |kv| kv.mod_revision);
-    let read = |value: &[u8]| decode::<Task>(&format!("{}/{}", id.service, id.name), value).ok();
     let unfinished = stored.and_then(|kv| {
-        let task = read(&kv.value).filter(|task| !task::is_finished(task))?;
+        let task = read_task(id, &kv.value).filter(|task| !task::is_finished(task))?;
         Some((task.spec?.node.parse::<Name>().ok()?, kv))
     });
     let Some((node, kv)) = unfinished else {
@@ -112,7 +143,7 @@ async fn orphan(store: &Store, writer: &Writer, id: &TaskId) -> Outcome {
         Ok(revision) => Ok(End::Done(revision)),
         // Read again, as after a deletion: only a leader makes an orphan.
         Err(FencedError::Unknown(error)) => match store.etcd.get(&key).await? {
-            (Some(kv), _) if read(&kv.value).is_some_and(|task| is_orphan(&task)) => {
+            (Some(kv), _) if read_task(id, &kv.value).is_some_and(|task| is_orphan(&task)) => {
                 Ok(End::Done(kv.mod_revision))
             }
             _ => Err(error.into()),
@@ -166,6 +197,41 @@ mod tests {
         let mut expected = task;
         expected.status.get_or_insert_default().set_state(State::Orphaned);
         assert_eq!(decode::<Task>("web/1", &after), Ok(expected));
+    }
+
+    #[test]
+    fn what_etcd_holds_shows_whether_an_action_without_an_answer_was_done() {
+        let (web, one): (Name, Name) = ("web".parse().unwrap(), "1".parse().unwrap());
+        let orphan = Action::Orphan(TaskId {
+            service: web.clone(),
+            name: one,
+        });
+        let task = |state: State| Task {
+            metadata: Some(Metadata {
+                name: "1".to_owned(),
+                uid: "u".to_owned(),
+                ..Metadata::default()
+            }),
+            spec: Some(TaskSpec {
+                service: "web".to_owned(),
+                node: "n1".to_owned(),
+            }),
+            status: Some(TaskStatus { state: state.into() }),
+        };
+        let shows = |state: Option<State>, action: &Action| {
+            let stored = state.map(|state| task(state).encode_to_vec());
+            is_done(action, stored.as_deref())
+        };
+        assert!(shows(Some(State::Orphaned), &orphan));
+        assert!(!shows(Some(State::Running), &orphan));
+        assert!(!shows(Some(State::Complete), &orphan), "it ended by itself");
+        assert!(!shows(None, &orphan), "its program removed it");
+        let deletion = Action::DeleteNetwork {
+            name: web,
+            mod_revision: Revision(3),
+        };
+        assert!(shows(None, &deletion));
+        assert!(!shows(Some(State::Running), &deletion), "something is there");
     }
 
     #[test]

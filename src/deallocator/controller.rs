@@ -1,10 +1,11 @@
 //! Observes, plans and acts, under one term.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tracing::{debug, info, warn};
 
-use super::act::{End, Outcome, act};
+use super::act::{End, Outcome, act, find_out};
 use super::index::{Index, Item};
 use super::plan::{Action, Summary, plan};
 use super::summary::{DeletionsSummary, deletions};
@@ -43,6 +44,7 @@ impl Deallocator {
         let state = TermState {
             index: Index::new(self.store.keys.clone()),
             acts: Acts::default(),
+            unknown: BTreeMap::new(),
             gauges: Gauges::new(self.store.etcd.metrics()),
             unreadable_reported: 0,
             summarizer: Summarizer::new(&self.summaries),
@@ -62,6 +64,8 @@ struct TermState<'d> {
     writer: Writer,
     index: Index,
     acts: Acts<'d, Item, Ended>,
+    /// The last attempt at each object whose outcome is not known: it may be done without having been reported.
+    unknown: BTreeMap<Item, Action>,
     gauges: Gauges,
     /// How many unreadable services were reported last.
     unreadable_reported: usize,
@@ -114,6 +118,28 @@ impl<'d> TermState<'d> {
                 (action, outcome)
             });
         }
+        self.find_out_unknown();
+    }
+
+    /// Asks what became of attempts without an answer at what is no longer due: some may be done, and are reported then.
+    fn find_out_unknown(&mut self) {
+        if !self.index.synced().is_complete() {
+            return;
+        }
+        let (index, acts) = (&self.index, &self.acts);
+        let is_over = |item: &Item| !index.is_due(item) && acts.is_free(item);
+        let over = self.unknown.iter().filter(|(item, _)| is_over(item));
+        let over: Vec<(Item, Action)> = over
+            .take(UNDER_WAY.saturating_sub(acts.under_way()))
+            .map(|(item, action)| (item.clone(), action.clone()))
+            .collect();
+        for (item, action) in over {
+            let store = &self.deallocator.store;
+            self.acts.begin(item, async move {
+                let outcome = find_out(store, &action).await;
+                (action, outcome)
+            });
+        }
     }
 
     fn take_in(&mut self, update: Update) {
@@ -132,12 +158,20 @@ impl<'d> TermState<'d> {
         let (mut deleted, mut orphaned, mut failed) = (Vec::new(), Vec::new(), Vec::new());
         let (mut last_error, mut over) = (None, false);
         for (item, (action, outcome)) in ended {
-            match outcome {
+            match &outcome {
+                Ok(End::Done(_) | End::Undone(_)) => _ = self.unknown.remove(&item),
+                Err(Stop::Unavailable(error)) if error.outcome_unknown() => {
+                    self.unknown.insert(item.clone(), action.clone());
+                }
+                // What is no longer to do may have been done by an attempt before.
+                Ok(End::Unneeded(_)) | Err(_) => {}
+            }
+            match &outcome {
                 Ok(end) => self.acts.done(item, end.revision()),
                 Err(_) => self.acts.failed(item),
             }
             match outcome {
-                Ok(End::Unneeded(_)) => debug!("no longer to do: {}", Summary(&[action])),
+                Ok(End::Unneeded(_) | End::Undone(_)) => debug!("no longer to do: {}", Summary(&[action])),
                 Ok(End::Done(_)) if matches!(action, Action::Orphan(_)) => orphaned.push(action),
                 Ok(End::Done(_)) => deleted.push(action),
                 Err(Stop::Stale) => {

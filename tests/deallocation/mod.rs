@@ -165,6 +165,7 @@ async fn attempt_through(etcd: &Etcd, store: &Store, fence: &Fence, actions: &[A
     let word = |outcome: Outcome| match outcome {
         Ok(End::Done(_)) => "Done",
         Ok(End::Unneeded(_)) => "Unneeded",
+        Ok(End::Undone(_)) => "Undone",
         Err(Stop::Stale) => "Refused",
         Err(Stop::Unavailable(_)) => "Failed",
         Err(Stop::LostLeadership) => "LostLeadership",
