@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::client::{
-    LONG_TTL, TTL, config, connect, connect_to, connect_with, lead, lead_for, metric, pulse, put, requests,
+    LONG_TTL, TTL, config, connect, connect_to, connect_with, lead, lead_for, metric, pulse, put,
     requests_so_far, store,
 };
 use crate::support::etcd::TestEtcd;
@@ -144,6 +144,11 @@ async fn a_candidate_survives_a_compaction_while_it_is_disconnected_without_a_ho
     let first = lead(&client, "first", &pulse).await.unwrap();
     let mut second = campaigning(&through, "second", &pulse);
     wait_for_candidates(&client, &["first", "second"]).await;
+    let opened = || requests_so_far(&through, "watch", Code::Ok);
+    eventually(SOON, "it watches the candidate ahead", async || {
+        same(opened() > 0.0, true)
+    })
+    .await;
     // A watch may start at the compacted revision, but not before it.
     put(&client, "/elsewhere", "1").await;
     put(&client, "/elsewhere", "2").await;
@@ -164,7 +169,6 @@ async fn a_candidate_survives_a_compaction_while_it_is_disconnected_without_a_ho
         same(restarts("compacted") > 0.0, true)
     })
     .await;
-    let opened = || requests(&through, "watch", Code::Ok);
     let before = opened();
     // The measured time: a second in which the network works and no key changes, so that no watch need be opened.
     tokio::time::sleep(Duration::from_secs(1)).await;
