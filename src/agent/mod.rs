@@ -256,12 +256,17 @@ pub async fn run(
         .send_replace(Some("the node was removed".to_owned()));
     metrics.agent_session.set(0);
     channels.removal.send_replace(true);
+    end(etcd).await;
+    Err(removed(directory)?)
+}
+
+/// Waits until the etcd of a node that was removed has ended.
+async fn end(mut etcd: Option<Thread>) {
     if let Some(etcd) = &mut etcd
         && timeout(manager::END_LIMIT, etcd.ended()).await.is_err()
     {
         warn!("etcd is not known to have stopped");
     }
-    Err(removed(directory)?)
 }
 
 /// The names of the threads.

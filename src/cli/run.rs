@@ -36,6 +36,8 @@ mod known_faults;
 mod log;
 mod page;
 
+use known_faults::warn_of_known_faults;
+
 pub(super) use flags::LogFormat;
 pub use flags::RunArgs;
 pub(super) use log::Log;
@@ -93,10 +95,7 @@ pub async fn run(args: RunArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
             etcd = connect(config, &metrics, args.start_limit()) => etcd?,
         };
         let store = Store { etcd, keys };
-        let (lost, warning) = (
-            store.etcd.clone(),
-            known_faults::warn_of_known_faults(store.clone()),
-        );
+        let (lost, warning) = (store.etcd.clone(), warn_of_known_faults(store.clone()));
         let wiring = Wiring {
             settings: args.settings(node, versions, Reader::new(keyring, kubernetes.clone()), page),
             store,

@@ -39,7 +39,7 @@ const REASONS: [(&str, &str); 16] = [
         "src/resources/report.rs",
         r#"(?:Some\(Stopped::.*\)|None if .*) => "(\w+)""#,
     ),
-    ("src/gate/status_key.rs", r#"const \w+: &str = "(\w+)""#),
+    ("src/gate/degraded.rs", r#"const \w+: &str = "(\w+)""#),
     // Of plugins.
     ("src/csi/error.rs", r#"Self::\w+ \{ \.\. \} => "(\w+)""#),
     (
@@ -64,7 +64,6 @@ const SETTERS: [&str; 11] = [
     "src/control/report.rs",
     "src/control/session/duplicates.rs",
     "src/gate/controller.rs",
-    "src/gate/restriction.rs",
     "src/gate/status_key.rs",
     "src/roles/controller/conditions.rs",
     "src/roles/controller/outage.rs",
