@@ -121,7 +121,7 @@ async fn seeds(args: &Args, mutation: Mutation) -> Option<Found> {
     None
 }
 
-/// One run without the guard: a violation of its rule. What a run recorded counts even if it could not be completed: a cluster
+/// One run without the guard: what the check found that has to find this. What a run recorded counts even if it could not be completed: a cluster
 /// without a guard may come to a standstill.
 async fn without(options: &Options, mutation: Mutation, keep: bool) -> Option<Violation> {
     let violations = match run(options).await {
@@ -134,13 +134,11 @@ async fn without(options: &Options, mutation: Mutation, keep: bool) -> Option<Vi
             recorded(options)
         }
     };
-    let others = violations
-        .iter()
-        .filter(|violation| violation.rule != mutation.rule);
-    for violation in others {
+    let is_sought = |violation: &Violation| violation.check == mutation.check;
+    for violation in violations.iter().filter(|violation| !is_sought(violation)) {
         eprintln!(
-            "mutations: without {}, too: {}: {}",
-            mutation.guard, violation.rule, violation.sentence
+            "mutations: without {}, too: {}: {}: {}",
+            mutation.guard, violation.rule, violation.check, violation.sentence
         );
     }
     if !keep && let Err(error) = std::fs::remove_dir_all(&options.directory) {
@@ -149,9 +147,7 @@ async fn without(options: &Options, mutation: Mutation, keep: bool) -> Option<Vi
             options.directory.display()
         );
     }
-    violations
-        .into_iter()
-        .find(|violation| violation.rule == mutation.rule)
+    violations.into_iter().find(is_sought)
 }
 
 fn recorded(options: &Options) -> Vec<Violation> {

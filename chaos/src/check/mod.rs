@@ -195,3 +195,8 @@ pub fn check(history: &History) -> Result<Vec<Violation>, BadPrefix> {
     });
     Ok(found.collect())
 }
+
+/// The checks by their names, each with its rule.
+pub fn names() -> impl Iterator<Item = (Rule, &'static str)> {
+    CHECKS.iter().map(|(rule, name, _)| (*rule, *name))
+}
