@@ -9,8 +9,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
 use quorate::cli::companion;
+use quorate::store::keys::BadPrefix;
 use quorate_chaos::Error;
-use quorate_chaos::check::check;
+use quorate_chaos::check::{check, judged};
 use quorate_chaos::history::History;
 use quorate_chaos::mutations;
 use quorate_chaos::report::{again, remove, report};
@@ -101,10 +102,12 @@ fn main() -> ExitCode {
 fn check_again(file: &Path) -> Result<bool, Error> {
     let reading = File::open(file).map_err(Error::read(file))?;
     let history = History::read(BufReader::new(reading))?;
-    let violations = check(&history).map_err(|error| Error::Harness(error.to_string()))?;
+    let unreadable = |error: BadPrefix| Error::Harness(error.to_string());
+    let violations = check(&history).map_err(unreadable)?;
     for violation in &violations {
         println!("{}: {}", violation.check, violation.render(&history));
     }
+    println!("chaos: judged: {}", judged(&history).map_err(unreadable)?);
     println!("chaos: {} violations", violations.len());
     Ok(violations.is_empty())
 }
@@ -137,8 +140,9 @@ async fn runs(args: &Args) -> Result<bool, Error> {
             return Ok(false);
         }
         println!(
-            "chaos: seed {seed} passed: {} events, no invariant broken, everything settled",
-            verdict.history.events.len()
+            "chaos: seed {seed} passed: {} events, no invariant broken, everything settled; judged: {}",
+            verdict.history.events.len(),
+            verdict.judged
         );
         if !args.keep {
             remove(&options.directory).map_err(Error::write(&options.directory))?;

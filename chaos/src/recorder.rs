@@ -17,7 +17,15 @@ pub struct Recorder {
     begun_at: u64,
     file: Mutex<LineWriter<File>>,
     starts: Mutex<BTreeMap<String, Vec<At>>>,
+    ids: Mutex<Vec<Id>>,
     epoch: AtomicU32,
+}
+
+/// The id of a process on this machine.
+struct Id {
+    id: i32,
+    of: Process,
+    has_ended: bool,
 }
 
 impl Recorder {
@@ -30,6 +38,7 @@ impl Recorder {
             begun_at: micros_now(),
             file: Mutex::new(file),
             starts: Mutex::default(),
+            ids: Mutex::default(),
             epoch: AtomicU32::new(0),
         })
     }
@@ -70,8 +79,30 @@ impl Recorder {
         self.lived(self.now(), self.current(name), Life::Signalled(signal));
     }
 
+    /// Notes the id on this machine of the last start of what has this name, so that its connections are known as its own.
+    pub fn runs_as(&self, name: &str, id: Option<i32>) {
+        let of = self.current(name);
+        let ids = id.map(|id| Id {
+            id,
+            of,
+            has_ended: false,
+        });
+        lock(&self.ids).extend(ids);
+    }
+
+    /// The processes that run, each with its id.
+    pub fn running(&self) -> Vec<(i32, Process)> {
+        let ids = lock(&self.ids);
+        let running = ids.iter().filter(|id| !id.has_ended);
+        running.map(|id| (id.id, id.of.clone())).collect()
+    }
+
     /// Records the end of what has this name.
     pub fn exited(&self, name: &str, code: Option<i32>) {
+        let of = self.current(name);
+        for id in lock(&self.ids).iter_mut().filter(|id| id.of == of) {
+            id.has_ended = true;
+        }
         self.lived(self.now(), self.current(name), Life::Exited { code });
     }
 

@@ -33,6 +33,7 @@ pub fn report(verdict: &Verdict, options: &Options) -> String {
             );
         }
     }
+    let _ = writeln!(text, "\njudged: {}", verdict.judged);
     let _ = writeln!(
         text,
         "\nhistory and logs: {}\nagain: {}",
@@ -79,7 +80,7 @@ pub fn remove(directory: &Path) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::{Rule, Violation};
+    use crate::check::{Calls, Judged, Rule, Violation};
     use crate::history::{At, Event, History, What};
     use crate::run::tests::{described, options};
 
@@ -107,6 +108,11 @@ mod tests {
                 events: vec![calm, stalled],
             },
             violations: vec![violation; 5],
+            judged: Judged {
+                fenced: 12,
+                members: Calls { all: 3, unknown: 1 },
+                ..Judged::default()
+            },
             written: vec!["/quorate/a was written".to_owned()],
         };
         let mut options = options();
@@ -118,6 +124,7 @@ mod tests {
             "1.500000 s",
             "and 2 more violations",
             "/quorate/a was written",
+            "fenced writes: 12; changes of members: 3 (1 of unknown callers); CSI calls: 0;",
             "/var/chaos-1",
             "did not run from 2.000000 s to 9.000000 s",
             "make chaos SEED=1 FAULTS=0 MINUTES=1 ARGS=\"--no-kubernetes\"",

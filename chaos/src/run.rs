@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use quorate::store::keys::BadPrefix;
 use quorate_dev::workspace::Programs;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::check::{self, Violation};
+use crate::check::{self, Judged, Violation};
 use crate::faults::Faults;
 use crate::history::{self, History, Settings, What};
 use crate::recorder::Recorder;
@@ -61,6 +62,8 @@ pub struct Verdict {
     pub history: History,
     /// What is wrong with it.
     pub violations: Vec<Violation>,
+    /// How much there was to judge.
+    pub judged: Judged,
     /// What was written to a cluster that was left alone.
     pub written: Vec<String>,
 }
@@ -99,13 +102,16 @@ pub async fn run(options: &Options) -> Result<Verdict, Error> {
     carry_out(options, &schedule, Arc::new(recorder)).await?;
     let reading = std::fs::File::open(&file).map_err(Error::read(&file))?;
     let history = History::read(std::io::BufReader::new(reading))?;
-    let violations = check::check(&history).map_err(|error| Error::Harness(error.to_string()))?;
+    let unreadable = |error: BadPrefix| Error::Harness(error.to_string());
+    let violations = check::check(&history).map_err(unreadable)?;
+    let judged = check::judged(&history).map_err(unreadable)?;
     let written = match options.faults {
         0 => written_in_calm(&history),
         _ => Vec::new(),
     };
     Ok(Verdict {
         violations,
+        judged,
         history,
         written,
     })

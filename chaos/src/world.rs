@@ -73,6 +73,8 @@ pub struct World {
     pub node_plugins: Vec<PluginProcess>,
     /// Three replicas.
     pub replicas: Vec<Site>,
+    /// The proxies at the client URLs that the members advertise, in their order.
+    pub addresses: Vec<Proxy>,
     /// Two agents.
     pub agents: Vec<Agent>,
     /// The proxies of each agent.
@@ -99,6 +101,8 @@ pub struct AgentLinks {
     pub replicas: Vec<Proxy>,
     /// Through which members reach that which it keeps; none where it keeps none.
     pub peers: Option<Proxy>,
+    /// At the client URL that this member advertises.
+    pub clients: Option<Proxy>,
 }
 
 /// What a world is made of.
@@ -143,9 +147,12 @@ impl World {
             let to = bundle(directory, release);
             bundles::write(&to, "chaos", release, min_reconciler, min_apiserver)?;
         }
+        let mut tap = Tap::new(&recorder);
+        let addresses: Vec<_> = (0..SIZES.members).map(|_| tap.in_front_of_none()).collect();
         let options = etcd::Options {
             members: SIZES.members,
             peer_proxies: true,
+            advertised: addresses.iter().map(Proxy::url).collect(),
             ..etcd::Options::default()
         };
         for number in 1..=SIZES.members {
@@ -153,6 +160,9 @@ impl World {
             recorder.started(&member.clone(), Role::Etcd { member });
         }
         let etcd = Etcd::start(&directory.join("etcd"), &options).await?;
+        for (address, member) in addresses.iter().zip(&etcd.members) {
+            address.lead_to(&member.client_url);
+        }
         let watch = Watch::start(etcd.endpoints(), recorder.clone(), 1);
         let (apiserver, admission) = match plan.kubernetes {
             true => {
@@ -168,7 +178,8 @@ impl World {
         let mut world = Self {
             directory: directory.to_owned(),
             programs: plan.programs.clone(),
-            tap: Tap::new(&recorder),
+            tap,
+            addresses,
             recorder,
             releases,
             member_ids: member_ids(&etcd).await?,
@@ -194,7 +205,7 @@ impl World {
         for name in replica_names() {
             let members = self.etcd.members.iter();
             let urls: Vec<_> = members.map(|member| member.client_url.clone()).collect();
-            let proxies: Vec<_> = urls.iter().map(|url| self.tap.proxy(name, url)).collect();
+            let proxies: Vec<_> = urls.iter().map(|url| self.tap.beside(name, url)).collect();
             let release = &self.releases[plan.release].release;
             let options = replica::Options {
                 binary: self.programs.quorate.clone(),
@@ -221,8 +232,10 @@ impl World {
                 release: release.clone(),
             };
             self.recorder.started(name, role);
+            let replica = Replica::start(&self.directory.join("replicas"), options)?;
+            self.recorder.runs_as(name, replica.pid());
             self.replicas.push(Site {
-                replica: Replica::start(&self.directory.join("replicas"), options)?,
+                replica,
                 proxies,
                 release: plan.release,
             });
@@ -244,11 +257,13 @@ impl World {
             let mut links = AgentLinks {
                 replicas: self.servers(),
                 peers: None,
+                clients: None,
             };
             let mut flags = Vec::new();
             if plan.managers {
                 flags = agent::etcd_flags(&directory, name, &program)?;
-                links.peers = reached_through_a_proxy(&mut flags);
+                links.peers = reached_through(&mut flags, "peer", between_members);
+                links.clients = reached_through(&mut flags, "client", |url| Some(self.tap.in_front_of(url)));
             }
             flags.push(format!("--csi-node={DRIVER}={}", plugin.endpoint()));
             let options = agent::Options {
@@ -261,7 +276,9 @@ impl World {
             };
             let node = name.to_owned();
             self.recorder.started(name, Role::Agent { node });
-            self.agents.push(Agent::start(&directory, options)?);
+            let agent = Agent::start(&directory, options)?;
+            self.recorder.runs_as(name, agent.pid());
+            self.agents.push(agent);
             self.links.push(links);
         }
         for agent in &mut self.agents {
@@ -306,6 +323,8 @@ impl World {
         self.etcd.stop().await?;
         // The proxies end here, and with them what listens to them.
         self.replicas.clear();
+        self.addresses.clear();
+        self.links.clear();
         self.tap.join().map_err(|why| Error::Harness(why.to_owned()))?;
         Ok(Stopped {
             plugin: self.plugin,
@@ -336,15 +355,24 @@ async fn member_ids(etcd: &Etcd) -> Result<Vec<u64>, Error> {
     ids.ok_or_else(|| Error::Harness("a member is not in its list".to_owned()))
 }
 
-/// Puts a proxy in front of the etcd that an agent with these flags keeps.
-fn reached_through_a_proxy(flags: &mut Vec<String>) -> Option<Proxy> {
-    let at = flags.iter().position(|flag| flag.starts_with("--peer-url="))?;
-    let url = flags[at].split_once('=')?.1.to_owned();
-    let port = url.rsplit_once(':')?.1.parse().ok()?;
-    let proxy = Proxy::between_members(port);
-    flags[at] = format!("--peer-url={}", proxy.url());
-    flags.push(format!("--etcd-listen-peer-url={url}"));
+/// Puts a proxy in front of the etcd that an agent with these flags keeps, towards other members (`peer`) or clients (`client`).
+fn reached_through(
+    flags: &mut Vec<String>,
+    by: &str,
+    mut proxy: impl FnMut(&str) -> Option<Proxy>,
+) -> Option<Proxy> {
+    let name = format!("--{by}-url=");
+    let at = flags.iter().position(|flag| flag.starts_with(&name))?;
+    let url = flags[at][name.len()..].to_owned();
+    let proxy = proxy(&url)?;
+    flags[at] = format!("{name}{}", proxy.url());
+    flags.push(format!("--etcd-listen-{by}-url={url}"));
     Some(proxy)
+}
+
+fn between_members(url: &str) -> Option<Proxy> {
+    let port = url.rsplit_once(':')?.1.parse().ok()?;
+    Some(Proxy::between_members(port))
 }
 
 /// The role of the plugin of the controller.

@@ -39,6 +39,9 @@ pub struct Options {
     /// Puts a proxy in front of each member, through which the others reach it. They are others at each start, so that a cluster with
     /// them is not started again on its directory.
     pub peer_proxies: bool,
+    /// The client URLs that the members advertise, in their order, such as those of proxies. A member beyond them advertises where it
+    /// listens.
+    pub advertised: Vec<String>,
 }
 
 impl Default for Options {
@@ -50,6 +53,7 @@ impl Default for Options {
             flags: Vec::new(),
             program: None,
             peer_proxies: false,
+            advertised: Vec::new(),
         }
     }
 }

@@ -46,6 +46,13 @@ pub enum Network {
 /// What a listener hears of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
+    /// A client connected. It is heard first, and once.
+    Accepted {
+        /// The address of the client.
+        from: SocketAddr,
+        /// The address of the proxy.
+        at: SocketAddr,
+    },
     /// The client sent these bytes. Whether they arrive is up to the network.
     Requested,
     /// The server sent these bytes.
@@ -187,6 +194,7 @@ async fn serve(
     heard: Listener,
 ) {
     let listener = TcpListener::from_std(listener).unwrap();
+    let at = listener.local_addr().unwrap();
     let mut connections = JoinSet::new();
     let gone = network.clone();
     loop {
@@ -194,8 +202,9 @@ async fn serve(
             _ = network.wait_for(Cuts::is_gone) => return,
             Some(ended) = connections.join_next() => ended.unwrap(),
             connection = listener.accept() => {
-                let (client, _) = connection.unwrap();
+                let (client, from) = connection.unwrap();
                 let number = accepted.fetch_add(1, Ordering::SeqCst);
+                heard(number, Heard::Accepted { from, at }, &[]);
                 let (target, heard) = (*target.borrow(), heard.clone());
                 let hear = move |what, bytes: &[u8]| heard(number, what, bytes);
                 let source = Source::new(knows_sources);

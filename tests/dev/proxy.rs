@@ -184,12 +184,14 @@ async fn a_listener_hears_what_is_sent_and_what_of_it_arrives() {
     let mut all = Vec::new();
     eventually(SOON, "the lost reply is heard", async || {
         all.extend(heard.try_iter());
-        same(all.len(), 4)
+        same(all.len(), 5)
     })
     .await;
+    let (from, at) = (client.local_addr().unwrap(), proxy.address);
     drop((client, server));
     let entry = |what, text: &str| (0, what, text.to_owned());
     let wanted = [
+        entry(Heard::Accepted { from, at }, ""),
         entry(Heard::Requested, "one"),
         entry(Heard::Replied, "two"),
         entry(Heard::Delivered, "two"),

@@ -5,9 +5,16 @@ use crate::history::{At, Process, Role, Signal, What};
 
 /// Whether a call of this process that is seen at `at` may have been decided before `since`: the process was stopped
 /// between its decision and the sending, or a fault held back what it had sent. A process that goes on has a moment to
-/// notice that its window is closed.
-pub fn may_be_late(past: &Past<'_>, process: &Process, since: At, at: At) -> bool {
-    was_stopped(past, process, since, at) || was_held(past, process, since, at)
+/// notice that its window is closed. Where the process is not known, that holds of one of the replicas.
+pub fn may_be_late(past: &Past<'_>, process: Option<&Process>, since: At, at: At) -> bool {
+    let is_late = |process| was_stopped(past, process, since, at) || was_held(past, process, since, at);
+    match process {
+        Some(process) => is_late(process),
+        None => {
+            let mut replicas = past.lives.keys().filter(|process| past.is_replica(process));
+            replicas.any(|process| is_late(process))
+        }
+    }
 }
 
 fn was_stopped(past: &Past<'_>, process: &Process, since: At, at: At) -> bool {

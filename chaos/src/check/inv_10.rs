@@ -38,7 +38,7 @@ pub fn writes_after_revocation(past: &Past<'_>) -> Vec<Violation> {
         for (index, at, call, _) in own {
             let is_fenced = fence(past, call)
                 .is_some_and(|(key, created)| key == term.key && created == term.created.revision);
-            if is_fenced && !may_be_late(past, &call.by, event.at, at) {
+            if is_fenced && !may_be_late(past, Some(&call.by), event.at, at) {
                 let sentence = format!("{} wrote as the leader after it had revoked its lease", call.by);
                 found.push(Violation::new(RULE, sentence, [revoked_index, index]));
             }
@@ -69,7 +69,7 @@ fn outside_calls(past: &Past<'_>, process: &Process, revoked: At, shown: usize) 
         .filter(|(_, event)| event.at > revoked.plus_millis(past.history.run.settings.slack));
     let own = after.filter(|(_, event)| match &event.what {
         What::Kubernetes(write) => write.by == *process && !write.dry_run,
-        What::Member(call) => call.by == *process,
+        What::Member(call) => call.by.as_ref() == Some(process),
         What::Csi(call) => call.by.as_ref() == Some(process),
         _ => false,
     });

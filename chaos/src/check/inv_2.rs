@@ -18,7 +18,7 @@ pub fn writes_outside_the_window(past: &Past<'_>) -> Vec<Violation> {
         };
         if outside
             .since()
-            .is_some_and(|since| may_be_late(past, &call.by, since, at))
+            .is_some_and(|since| may_be_late(past, Some(&call.by), since, at))
         {
             continue;
         }

@@ -9,6 +9,7 @@ use super::excuses::{apiserver_was_away, may_be_late};
 use super::inv_5::is_recorded;
 use super::past::Past;
 use super::publications::{volume_of, volumes_by};
+use super::records::who;
 use super::{Rule, Violation};
 use crate::history::{At, CsiCall, MemberCall, MemberChange, Process, Revision, What};
 
@@ -32,7 +33,10 @@ pub fn calls_outside_the_window(past: &Past<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
     for (index, event) in past.events() {
         let (by, what) = match &event.what {
-            What::Member(call) => (Some(&call.by), "asked for a change of etcd's members".to_owned()),
+            What::Member(call) => (
+                call.by.as_ref(),
+                "asked for a change of etcd's members".to_owned(),
+            ),
             What::Kubernetes(write) if !write.dry_run => (
                 Some(&write.by),
                 format!("wrote {} {}", write.resource, write.name),
@@ -51,8 +55,7 @@ pub fn calls_outside_the_window(past: &Past<'_>) -> Vec<Violation> {
         let is_kubernetes = matches!(event.what, What::Kubernetes(_));
         if let Some((why, shown)) = outside.filter(|_| !is_kubernetes || !apiserver_was_away(past, event.at))
         {
-            let who = by.map_or_else(|| "a replica".to_owned(), ToString::to_string);
-            let sentence = format!("{who} {what} while {why}");
+            let sentence = format!("{} {what} while {why}", who(by));
             found.push(Violation::new(RULE, sentence, shown.into_iter().chain([index])));
         }
     }
@@ -63,7 +66,7 @@ fn outside(past: &Past<'_>, by: &Process, at: At) -> Option<(String, Option<usiz
     let outside = past.terms.judge(past, by, at).err()?;
     let excused = outside
         .since()
-        .is_some_and(|since| may_be_late(past, by, since, at));
+        .is_some_and(|since| may_be_late(past, Some(by), since, at));
     (!excused).then(|| (outside.words(), outside.event()))
 }
 
@@ -90,7 +93,9 @@ pub fn calls_without_intent(past: &Past<'_>) -> Vec<Violation> {
         }
         let missing = match &event.what {
             What::Csi(call) => csi_intent(past, call, event.at),
-            What::Member(call) if past.is_replica(&call.by) => member_intent(past, call, event.at),
+            What::Member(call) if past.may_be_replica(call.by.as_ref()) => {
+                member_intent(past, call, event.at)
+            }
             What::Kubernetes(write) if past.is_replica(&write.by) && !write.dry_run => {
                 inventory(past, write, event.at)
             }
@@ -181,7 +186,10 @@ fn member_intent(past: &Past<'_>, call: &MemberCall, at: At) -> Option<String> {
             record(*id, |member| member.readdress.is_some()),
         ),
     };
-    (!stands).then(|| format!("{} asked for the {change} without an intent in etcd", call.by))
+    (!stands).then(|| {
+        let who = who(call.by.as_ref());
+        format!("{who} asked for the {change} without an intent in etcd")
+    })
 }
 
 /// Events and questions about permissions have no entry in the inventory, and nothing that the product writes besides.

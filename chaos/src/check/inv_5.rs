@@ -1,6 +1,6 @@
 //! INV-5: changes of etcd's members keep a healthy quorum, come one at a time, and remove only recorded members.
 //!
-//! A change shows in the request of a replica, if that went through its proxy, and in the lists before and after it.
+//! A change shows in the request for it, which goes through the address that a member advertises, and in the lists before and after it.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use quorate::proto;
 
 use super::excuses::may_be_late;
 use super::past::Past;
-use super::records::{Span, before};
+use super::records::{Span, before, who};
 use super::{Rule, Violation};
 use crate::history::{At, Listed, MemberCall, MemberChange, Members, Role, What};
 
@@ -26,7 +26,7 @@ const ANSWERS: u64 = 5_000;
 
 fn calls<'h>(past: &Past<'h>) -> Vec<(usize, At, &'h MemberCall)> {
     let calls = past.events().filter_map(|(index, event)| match &event.what {
-        What::Member(call) if past.is_replica(&call.by) => Some((index, event.at, call)),
+        What::Member(call) if past.may_be_replica(call.by.as_ref()) => Some((index, event.at, call)),
         _ => None,
     });
     calls.collect()
@@ -41,7 +41,7 @@ fn lists<'h>(past: &Past<'h>) -> Vec<(usize, At, &'h Members)> {
 }
 
 /// Two lists of one store, one after the other, each with its event.
-fn pairs<'h>(past: &Past<'h>) -> Vec<[(usize, At, &'h Members); 2]> {
+pub fn pairs<'h>(past: &Past<'h>) -> Vec<[(usize, At, &'h Members); 2]> {
     let lists = lists(past);
     let pairs = lists.windows(2).map(|pair| [pair[0], pair[1]]);
     pairs
@@ -55,7 +55,10 @@ pub fn added_as_voter(past: &Past<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
     for (index, _, call) in calls(past) {
         if matches!(call.change, MemberChange::Add { learner: false, .. }) {
-            let sentence = format!("{} added a member as a voter; only learners are added", call.by);
+            let sentence = format!(
+                "{} added a member as a voter; only learners are added",
+                who(call.by.as_ref())
+            );
             found.push(Violation::new(RULE, sentence, [index]));
         }
     }
@@ -85,7 +88,7 @@ fn had(past: &Past<'_>, id: u64, by: At, wanted: fn(&proto::Member) -> bool) -> 
     records.any(|record| wanted(&record))
 }
 
-/// Changes that began while another one of the same process was under way.
+/// Changes that began while another one of the same process was under way. Calls without a known caller may be of two.
 pub fn overlapping_changes(past: &Past<'_>) -> Vec<Violation> {
     let calls = calls(past);
     let mut found = Vec::new();
@@ -94,14 +97,12 @@ pub fn overlapping_changes(past: &Past<'_>) -> Vec<Violation> {
             .iter()
             .rev()
             .find(|(_, _, earlier)| earlier.by == call.by);
-        let Some((other, _, earlier)) = earlier else {
+        let (Some((other, _, earlier)), Some(by)) = (earlier, &call.by) else {
             continue;
         };
-        if earlier.answered.is_some_and(|answered| answered > *begun) {
-            let sentence = format!(
-                "{} began a change of etcd's members while its last one was under way",
-                call.by
-            );
+        let ended = earlier.answered.or(earlier.given_up);
+        if ended.is_some_and(|ended| ended > *begun) {
+            let sentence = format!("{by} began a change of etcd's members while its last one was under way");
             found.push(Violation::new(RULE, sentence, [*other, *index]));
         }
     }
@@ -118,7 +119,7 @@ pub fn removed_without_record(past: &Past<'_>) -> Vec<Violation> {
         if !is_recorded(past, id, at) {
             let sentence = format!(
                 "{} asked etcd to remove member {id:x}, which has no record",
-                call.by
+                who(call.by.as_ref())
             );
             found.push(Violation::new(RULE, sentence, [index]));
         }
@@ -151,8 +152,8 @@ pub fn is_recorded(past: &Past<'_>, id: u64, at: At) -> bool {
         .any(|(_, version)| version.value.is_some() && version.at <= past.seen_by(at))
 }
 
-/// Intents to remove or to promote a member, after which the voters that answer would be no majority. Most requests of the leader go
-/// around its proxies, and etcd refuses those that it takes for unsafe itself: what the leader decides is in its records.
+/// Intents to remove or to promote a member, after which the voters that answer would be no majority. What the leader decides is in its
+/// records, also where no request for it follows.
 pub fn decided_without_quorum(past: &Past<'_>) -> Vec<Violation> {
     let lists = lists(past);
     let mut found = Vec::new();
@@ -174,7 +175,7 @@ pub fn decided_without_quorum(past: &Past<'_>) -> Vec<Violation> {
         }
         let writer = past.writer(changed.revision);
         let at = writer.map_or(seen, |(call, _)| past.history.events[call].at);
-        if writer.is_some_and(|(_, call)| may_be_late(past, &call.by, at.minus_millis(ANSWERS), at)) {
+        if writer.is_some_and(|(_, call)| may_be_late(past, Some(&call.by), at.minus_millis(ANSWERS), at)) {
             continue;
         }
         let next = lists.partition_point(|(_, seen, _)| *seen <= at);
@@ -196,13 +197,13 @@ pub fn changed_without_quorum(past: &Past<'_>) -> Vec<Violation> {
             MemberChange::Promote(id) => (None, Some(id)),
             MemberChange::Add { .. } | MemberChange::Update { .. } => continue,
         };
-        if may_be_late(past, &call.by, at.minus_millis(ANSWERS), at) {
+        if may_be_late(past, call.by.as_ref(), at.minus_millis(ANSWERS), at) {
             continue;
         }
         let next = lists.partition_point(|(_, seen, _)| *seen <= at);
         let change = Change { removed, promoted };
         if let Some((left, shown)) = lost(past, &lists, next, change, (at, at)) {
-            let sentence = format!("{} asked for a change that leaves {left}", call.by);
+            let sentence = format!("{} asked for a change that leaves {left}", who(call.by.as_ref()));
             found.push(Violation::new(RULE, sentence, shown.into_iter().chain([index])));
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::past::Past;
-use super::records::written;
+use super::records::{who, written};
 use super::{Rule, Violation};
 use crate::history::{At, CsiOutcome, Outcome, What};
 
@@ -52,8 +52,10 @@ fn failed(past: &Past<'_>, what: &What) -> Option<Thing> {
             let key = call.then.iter().find_map(written)?;
             failed.then(|| (call.by.to_string(), format!("to write {}", key.escape_ascii())))
         }
-        What::Member(call) if past.is_replica(&call.by) && !matches!(call.outcome, Outcome::Done(_)) => {
-            Some((call.by.to_string(), "a change of etcd's members".to_owned()))
+        What::Member(call)
+            if past.may_be_replica(call.by.as_ref()) && !matches!(call.outcome, Outcome::Done(_)) =>
+        {
+            Some((who(call.by.as_ref()), "a change of etcd's members".to_owned()))
         }
         What::Kubernetes(write)
             if past.is_replica(&write.by) && write.code.is_none_or(|code| code >= 400) =>

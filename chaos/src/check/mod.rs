@@ -18,6 +18,7 @@ mod inv_6;
 mod inv_7;
 mod inv_8;
 mod inv_9;
+mod judged;
 mod past;
 mod publications;
 mod records;
@@ -27,6 +28,7 @@ mod terms;
 mod tests;
 mod violation;
 
+pub use judged::{Calls, Judged};
 pub use violation::{Rule, Violation};
 
 use crate::history::History;
@@ -37,7 +39,7 @@ use quorate::store::keys::BadPrefix;
 type Check = (Rule, &'static str, fn(&Past<'_>) -> Vec<Violation>);
 
 /// Every check. Each has a history in the tests that it alone fails on.
-static CHECKS: [Check; 30] = [
+static CHECKS: [Check; 31] = [
     (
         Rule::Inv(1),
         "replicas write unfenced only what they own",
@@ -180,6 +182,11 @@ static CHECKS: [Check; 30] = [
         inv_13::wrong_certificates,
     ),
     (Rule::Settled, "everything settles as desired", settled::unsettled),
+    (
+        Rule::Judged,
+        "every change of members was seen",
+        judged::unseen_changes,
+    ),
 ];
 
 /// Everything that is wrong with a history, in the order of the invariants.
@@ -194,6 +201,14 @@ pub fn check(history: &History) -> Result<Vec<Violation>, BadPrefix> {
             .map(move |violation| violation.found_by(name))
     });
     Ok(found.collect())
+}
+
+/// How much of a history there was to judge.
+///
+/// # Errors
+/// [`BadPrefix`] if the run names no prefix.
+pub fn judged(history: &History) -> Result<Judged, BadPrefix> {
+    Ok(Judged::of(&Past::of(history)?))
 }
 
 /// The checks by their names, each with its rule.

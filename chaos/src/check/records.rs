@@ -233,6 +233,11 @@ impl<'h> Records<'h> {
             .is_some_and(|span| matches!(span.role, Role::Replica { .. }))
     }
 
+    /// Whether a replica may have made a call: one did, or the caller is not known.
+    pub fn may_be_replica(&self, caller: Option<&Process>) -> bool {
+        caller.is_none_or(|process| self.is_replica(process))
+    }
+
     /// The release of a replica, with its minimums.
     pub fn release_of(&self, process: &Process) -> Option<Minimums> {
         let Role::Replica { release, .. } = self.lives.get(process)?.role else {
@@ -293,6 +298,11 @@ impl<'h> Version<'h> {
             lease,
         }
     }
+}
+
+/// A caller in words.
+pub fn who(caller: Option<&Process>) -> String {
+    caller.map_or_else(|| "a replica".to_owned(), ToString::to_string)
 }
 
 /// The revision before a change.

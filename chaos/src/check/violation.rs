@@ -11,6 +11,8 @@ pub enum Rule {
     Inv(u8),
     /// Once faults and changes end, everything becomes as desired.
     Settled,
+    /// The history has what the checks are about.
+    Judged,
 }
 
 impl fmt::Display for Rule {
@@ -18,6 +20,7 @@ impl fmt::Display for Rule {
         match self {
             Self::Inv(number) => write!(f, "INV-{number}"),
             Self::Settled => f.write_str("settled"),
+            Self::Judged => f.write_str("judged"),
         }
     }
 }

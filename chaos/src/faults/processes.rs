@@ -106,6 +106,7 @@ impl Faults {
         {
             recorder.started(&name, role);
             program.launch()?;
+            recorder.runs_as(&name, program.pid());
             if self.paused.has(&target) {
                 program.pause();
                 recorder.signalled(&name, Signal::Stop);

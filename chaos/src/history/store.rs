@@ -209,12 +209,15 @@ pub enum LeaseOp {
 /// A request to change etcd's members.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MemberCall {
-    /// Who sent it.
-    pub by: Process,
+    /// Who sent it; none where the harness cannot tell.
+    pub by: Option<Process>,
     /// What was asked for.
     pub change: MemberChange,
     /// When the process got the answer.
     pub answered: Option<At>,
+    /// When a call without an answer was over: the process gave it up, or its connection ended.
+    #[serde(default)]
+    pub given_up: Option<At>,
     /// The id of the member in question.
     pub outcome: Outcome<u64>,
 }

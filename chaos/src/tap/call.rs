@@ -44,6 +44,28 @@ impl Method {
 /// etcd's answer: the message, or none where it refused. Why it refused is in headers, which are not decoded.
 pub type Answer<'a> = Option<&'a [u8]>;
 
+/// How a call ended.
+#[derive(Clone, Copy, Debug)]
+pub struct End<'a> {
+    /// etcd's answer; none where it gave none.
+    pub answer: Option<Answer<'a>>,
+    /// When the process got the answer.
+    pub answered: Option<At>,
+    /// When the call was over, for one that was not answered.
+    pub given_up: Option<At>,
+}
+
+impl<'a> End<'a> {
+    /// Of a call that was over at this instant, without its process having got the answer.
+    pub fn given_up(at: At, answer: Option<Answer<'a>>) -> Self {
+        Self {
+            answer,
+            answered: None,
+            given_up: Some(at),
+        }
+    }
+}
+
 /// What a request became, so far as it is known.
 #[derive(Clone, Debug)]
 pub struct Call {
@@ -56,82 +78,86 @@ pub struct Call {
 }
 
 impl Call {
-    /// The event of this call. `answer`: none where etcd gave none.
+    /// The event of this call. A call without a known caller is of interest only if it changes members.
     pub fn event(
         &self,
-        by: &Process,
+        by: Option<&Process>,
+        end: End<'_>,
+        epoch: u32,
+    ) -> Result<Option<What>, prost::DecodeError> {
+        let End { answer, answered, .. } = end;
+        let event = match (self.method, by.cloned()) {
+            (Method::Txn, Some(by)) => self.transaction(by, answer, answered, epoch),
+            (Method::Put | Method::DeleteRange, Some(by)) => self.write(by, answer, answered, epoch),
+            (Method::Grant | Method::KeepAlive | Method::Revoke, Some(by)) => {
+                self.lease(by, answer, answered)
+            }
+            (Method::MemberAdd | Method::MemberPromote | Method::MemberRemove | Method::MemberUpdate, by) => {
+                self.member(by, end)
+            }
+            (_, None) => return Ok(None),
+        };
+        event.map(Some)
+    }
+
+    fn transaction(
+        &self,
+        by: Process,
         answer: Option<Answer<'_>>,
         answered: Option<At>,
         epoch: u32,
     ) -> Result<What, prost::DecodeError> {
-        let by = by.clone();
+        let txn = wire::TxnRequest::decode(&*self.request)?;
+        let outcome = outcome(answer, |bytes| {
+            let answer = wire::TxnResponse::decode(bytes)?;
+            Ok(wire::applied(answer.header, answer.succeeded, epoch))
+        })?;
+        Ok(What::Store(StoreCall {
+            by,
+            compares: txn.compare.into_iter().map(Compare::from).collect(),
+            then: txn.success.into_iter().map(Op::from).collect(),
+            otherwise: txn.failure.into_iter().map(Op::from).collect(),
+            answered,
+            outcome,
+        }))
+    }
+
+    fn write(
+        &self,
+        by: Process,
+        answer: Option<Answer<'_>>,
+        answered: Option<At>,
+        epoch: u32,
+    ) -> Result<What, prost::DecodeError> {
         let request = &*self.request;
-        Ok(match self.method {
-            Method::Txn => {
-                let txn = wire::TxnRequest::decode(request)?;
-                let outcome = outcome(answer, |bytes| {
-                    let answer = wire::TxnResponse::decode(bytes)?;
-                    Ok(wire::applied(answer.header, answer.succeeded, epoch))
-                })?;
-                What::Store(StoreCall {
-                    by,
-                    compares: txn.compare.into_iter().map(Compare::from).collect(),
-                    then: txn.success.into_iter().map(Op::from).collect(),
-                    otherwise: txn.failure.into_iter().map(Op::from).collect(),
-                    answered,
-                    outcome,
-                })
-            }
-            Method::Put | Method::DeleteRange => {
-                let request = match self.method {
-                    Method::Put => wire::Request::Put(wire::PutRequest::decode(request)?),
-                    _ => wire::Request::DeleteRange(wire::RangeRequest::decode(request)?),
-                };
-                let op = wire::RequestOp {
-                    request: Some(request),
-                };
-                let outcome = outcome(answer, |bytes| {
-                    let answer = wire::HeaderResponse::decode(bytes)?;
-                    Ok(wire::applied(answer.header, true, epoch))
-                })?;
-                What::Store(StoreCall {
-                    by,
-                    compares: Vec::new(),
-                    then: vec![op.into()],
-                    otherwise: Vec::new(),
-                    answered,
-                    outcome,
-                })
-            }
-            Method::Grant | Method::KeepAlive | Method::Revoke => {
-                self.lease(by, request, answer, answered)?
-            }
-            _ => {
-                let (change, of) = self.member(request)?;
-                let outcome = outcome(answer, |bytes| match of {
-                    Some(id) => Ok(id),
-                    None => Ok(wire::MemberAddResponse::decode(bytes)?
-                        .member
-                        .map_or(0, |it| it.id)),
-                })?;
-                What::Member(MemberCall {
-                    by,
-                    change,
-                    answered,
-                    outcome,
-                })
-            }
-        })
+        let request = match self.method {
+            Method::Put => wire::Request::Put(wire::PutRequest::decode(request)?),
+            _ => wire::Request::DeleteRange(wire::RangeRequest::decode(request)?),
+        };
+        let op = wire::RequestOp {
+            request: Some(request),
+        };
+        let outcome = outcome(answer, |bytes| {
+            let answer = wire::HeaderResponse::decode(bytes)?;
+            Ok(wire::applied(answer.header, true, epoch))
+        })?;
+        Ok(What::Store(StoreCall {
+            by,
+            compares: Vec::new(),
+            then: vec![op.into()],
+            otherwise: Vec::new(),
+            answered,
+            outcome,
+        }))
     }
 
     fn lease(
         &self,
         by: Process,
-        request: &[u8],
         answer: Option<Answer<'_>>,
         answered: Option<At>,
     ) -> Result<What, prost::DecodeError> {
-        let asked = wire::IdRequest::decode(request)?;
+        let asked = wire::IdRequest::decode(&*self.request)?;
         let mut granted = 0;
         let outcome = outcome(answer, |bytes| {
             if self.method == Method::Revoke {
@@ -156,8 +182,31 @@ impl Call {
         }))
     }
 
-    /// The change, and the id of the member that it names.
-    fn member(&self, request: &[u8]) -> Result<(MemberChange, Option<u64>), prost::DecodeError> {
+    fn member(&self, by: Option<Process>, end: End<'_>) -> Result<What, prost::DecodeError> {
+        let End {
+            answer,
+            answered,
+            given_up,
+        } = end;
+        let (change, of) = self.change()?;
+        let outcome = outcome(answer, |bytes| match of {
+            Some(id) => Ok(id),
+            None => Ok(wire::MemberAddResponse::decode(bytes)?
+                .member
+                .map_or(0, |it| it.id)),
+        })?;
+        Ok(What::Member(MemberCall {
+            by,
+            change,
+            answered,
+            given_up,
+            outcome,
+        }))
+    }
+
+    /// The change of members, and the id of the member that it names.
+    fn change(&self) -> Result<(MemberChange, Option<u64>), prost::DecodeError> {
+        let request = &*self.request;
         Ok(match self.method {
             Method::MemberAdd => {
                 let add = wire::MemberAddRequest::decode(request)?;

@@ -1,8 +1,8 @@
-//! One connection of a replica to etcd: its streams, and their calls.
+//! One connection to etcd: its streams, and their calls.
 
 use std::collections::{HashMap, VecDeque};
 
-use super::call::{Call, Method};
+use super::call::{Call, End, Method};
 use super::frames::{
     ACK, CONTINUATION, DATA, END_STREAM, Frame, Frames, HEADERS, Messages, RST_STREAM, SETTINGS,
 };
@@ -12,7 +12,8 @@ use crate::recorder::Recorder;
 
 /// A connection.
 pub struct Connection {
-    by: Process,
+    /// Who made it; none where that is not known.
+    by: Option<Process>,
     requests: Frames,
     /// Whether the preface of the client was read.
     begun: bool,
@@ -33,9 +34,18 @@ struct Stream {
     open: VecDeque<Call>,
 }
 
+/// How a stream ended before its calls were answered.
+#[derive(Clone, Copy)]
+enum Over {
+    /// By a refusal that ends after so many bytes of replies.
+    Refused(u64),
+    /// By one of both sides, at this instant.
+    At(At),
+}
+
 impl Connection {
     /// A connection of this process.
-    pub fn new(by: Process) -> Self {
+    pub fn new(by: Option<Process>) -> Self {
         Self {
             by,
             requests: Frames::default(),
@@ -101,13 +111,13 @@ impl Connection {
                     stream.open.push_back(Call { at, method, request });
                 }
             }
-            RST_STREAM => self.end_stream(frame.stream, None, recorder),
+            RST_STREAM => self.end_stream(frame.stream, Over::At(at), recorder),
             _ => {}
         }
     }
 
     /// etcd sent bytes.
-    pub fn replied(&mut self, bytes: &[u8], recorder: &Recorder) {
+    pub fn replied(&mut self, at: At, bytes: &[u8], recorder: &Recorder) {
         self.replies.push(bytes);
         while let Some(frame) = self.replies.next() {
             match frame.kind {
@@ -123,9 +133,9 @@ impl Connection {
                     }
                 }
                 HEADERS if frame.flags & END_STREAM != 0 => {
-                    self.end_stream(frame.stream, Some(frame.end), recorder);
+                    self.end_stream(frame.stream, Over::Refused(frame.end), recorder);
                 }
-                RST_STREAM => self.end_stream(frame.stream, None, recorder),
+                RST_STREAM => self.end_stream(frame.stream, Over::At(at), recorder),
                 _ => {}
             }
         }
@@ -138,39 +148,45 @@ impl Connection {
             && *end <= self.delivered
             && let Some((_, call, answer)) = self.on_the_way.pop_front()
         {
-            self.record(&call, Some(answer.as_deref()), Some(at), recorder);
+            let end = End {
+                answer: Some(answer.as_deref()),
+                answered: Some(at),
+                given_up: None,
+            };
+            self.record(&call, end, recorder);
         }
     }
 
     /// The connection is over.
-    pub fn ended(&mut self, recorder: &Recorder) {
+    pub fn ended(&mut self, at: At, recorder: &Recorder) {
         for (_, call, answer) in std::mem::take(&mut self.on_the_way) {
-            self.record(&call, Some(answer.as_deref()), None, recorder);
+            self.record(&call, End::given_up(at, Some(answer.as_deref())), recorder);
         }
         for (_, stream) in std::mem::take(&mut self.streams) {
             for call in stream.open {
-                self.record(&call, None, None, recorder);
+                self.record(&call, End::given_up(at, None), recorder);
             }
         }
     }
 
     /// A stream is over: its calls without an answer get none, or the refusal that ended it.
-    fn end_stream(&mut self, stream: u32, refused: Option<u64>, recorder: &Recorder) {
+    fn end_stream(&mut self, stream: u32, over: Over, recorder: &Recorder) {
         let Some(stream) = self.streams.remove(&stream) else {
             return;
         };
         for call in stream.open {
-            match refused {
-                Some(end) => self.on_the_way.push_back((end, call, None)),
-                None => self.record(&call, None, None, recorder),
+            match over {
+                Over::Refused(end) => self.on_the_way.push_back((end, call, None)),
+                Over::At(at) => self.record(&call, End::given_up(at, None), recorder),
             }
         }
     }
 
-    fn record(&self, call: &Call, answer: Option<Option<&[u8]>>, answered: Option<At>, recorder: &Recorder) {
-        match call.event(&self.by, answer, answered, recorder.epoch()) {
-            Ok(what) => recorder.record(call.at, what),
-            Err(error) => recorder.trouble(&format!("{:?} of {}: {error}", call.method, self.by)),
+    fn record(&self, call: &Call, end: End<'_>, recorder: &Recorder) {
+        match call.event(self.by.as_ref(), end, recorder.epoch()) {
+            Ok(Some(what)) => recorder.record(call.at, what),
+            Ok(None) => {}
+            Err(error) => recorder.trouble(&format!("{:?} of {:?}: {error}", call.method, self.by)),
         }
     }
 }

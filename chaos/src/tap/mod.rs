@@ -1,22 +1,27 @@
-//! Proxies between replicas and etcd whose faults are set, and a thread that reads what goes through them.
+//! Proxies between replicas and etcd, and a thread that reads what goes through them.
+//!
+//! Some are beside a process, and their faults are set. Others are the addresses that members of etcd advertise: who asks a member in
+//! particular, as a leader does that changes members, is heard there.
 //!
 //! The bytes pass as they are, so that everything that the two do with their connection (its checks, its windows, its end)
 //! is between them. The thread decodes a copy.
 
 mod call;
+mod caller;
 mod connection;
 mod frames;
 mod paths;
 mod wire;
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use quorate_dev::proxy::{Heard, Proxy};
 
-use crate::history::At;
+use crate::history::{At, Process};
 use crate::recorder::Recorder;
 use connection::Connection;
 
@@ -25,8 +30,8 @@ struct Piece {
     at: At,
     /// The number of the proxy and of its connection.
     connection: (usize, u64),
-    /// The name of who sits beside the proxy.
-    of: Arc<str>,
+    /// At its begin, who made it.
+    of: Option<Process>,
     heard: Heard,
     bytes: Vec<u8>,
 }
@@ -53,15 +58,39 @@ impl Tap {
     }
 
     /// A proxy beside the process of this name, in front of etcd's member at this URL.
-    pub fn proxy(&mut self, of: &str, url: &str) -> Proxy {
+    pub fn beside(&mut self, of: &str, url: &str) -> Proxy {
+        let of = of.to_owned();
+        self.proxy(url, move |_, _, recorder| Some(recorder.current(&of)))
+    }
+
+    /// A proxy that is the address of a member of etcd for all who ask it in particular. It tells them apart by their connections. Of
+    /// those that it does not know it records changes of members alone.
+    pub fn in_front_of(&mut self, url: &str) -> Proxy {
+        self.proxy(url, caller::caller)
+    }
+
+    /// The same for a member whose URL is not known yet: it [leads there](Proxy::lead_to) later.
+    pub fn in_front_of_none(&mut self) -> Proxy {
+        // Nothing listens at port 0, so that each connection is refused.
+        self.in_front_of("http://127.0.0.1:0")
+    }
+
+    fn proxy(
+        &mut self,
+        url: &str,
+        caller: impl Fn(SocketAddr, SocketAddr, &Recorder) -> Option<Process> + Send + Sync + 'static,
+    ) -> Proxy {
         self.proxies += 1;
         let (recorder, pieces, number) = (self.recorder.clone(), self.pieces.clone(), self.proxies);
-        let of: Arc<str> = of.into();
         let hear = move |connection, heard, bytes: &[u8]| {
             let piece = Piece {
                 at: recorder.now(),
                 connection: (number, connection),
-                of: of.clone(),
+                // Later the process may have closed it.
+                of: match heard {
+                    Heard::Accepted { from, at } => caller(from, at, &recorder),
+                    _ => None,
+                },
                 heard,
                 bytes: match heard {
                     // Where it has arrived is asked, not what.
@@ -90,21 +119,22 @@ fn listen(pieces: &Receiver<Piece>, recorder: &Recorder) {
     for piece in pieces {
         let connection = connections
             .entry(piece.connection)
-            .or_insert_with(|| Connection::new(recorder.current(&piece.of)));
+            .or_insert_with(|| Connection::new(piece.of));
         match piece.heard {
+            Heard::Accepted { .. } => {}
             Heard::Requested => connection.requested(piece.at, &piece.bytes, recorder),
-            Heard::Replied => connection.replied(&piece.bytes, recorder),
+            Heard::Replied => connection.replied(piece.at, &piece.bytes, recorder),
             Heard::Delivered => {
                 let bytes = piece.bytes.try_into().map_or(0, usize::from_be_bytes);
                 connection.delivered(piece.at, bytes, recorder);
             }
             Heard::Ended => {
-                connection.ended(recorder);
+                connection.ended(piece.at, recorder);
                 connections.remove(&piece.connection);
             }
         }
     }
     for (_, mut connection) in connections {
-        connection.ended(recorder);
+        connection.ended(recorder.now(), recorder);
     }
 }

@@ -27,7 +27,7 @@ const REMOVED: &str = "data-dir used by this member must be removed";
 pub struct Member {
     /// Its name: `etcd-1`, `etcd-2`, …
     pub name: String,
-    /// Its client URL.
+    /// The client URL at which it listens.
     pub client_url: String,
     /// Its peer URL.
     pub peer_url: String,
@@ -71,13 +71,14 @@ impl Member {
         let scheme = if options.tls.is_some() { "https" } else { "http" };
         let name = member_name(index);
         let client_url = format!("{scheme}://127.0.0.1:{}", ports.client);
+        let advertised = options.advertised.get(index).unwrap_or(&client_url);
         let listen_peer_url = peer_url(ports, options);
         let peer_url = reached.url;
         let mut args = vec![
             format!("--name={name}"),
             format!("--data-dir={}", data_directory(directory, index).display()),
             format!("--listen-client-urls={client_url}"),
-            format!("--advertise-client-urls={client_url}"),
+            format!("--advertise-client-urls={advertised}"),
             format!("--listen-peer-urls={listen_peer_url}"),
             format!("--initial-advertise-peer-urls={peer_url}"),
             format!("--listen-metrics-urls=http://127.0.0.1:{}", ports.metrics),

@@ -1,23 +1,26 @@
 //! What is added to the sound history for each check.
 
-use quorate::etcd::MemberId;
 use quorate::gate::status::State as StatusState;
-use quorate::proto::join::Progress;
 use quorate::proto::publication_status::State;
-use quorate::proto::{Join, Registration, Role, VolumeStatus, node_certificate, removal};
+use quorate::proto::{Join, Registration, Role, VolumeStatus, node_certificate};
 
-use super::excused::{etcd, restored};
+use super::excused::restored;
 use super::sound::{
-    certificate, created, list, list_with, member, members, network, node, publication, put_status, service,
-    status, task, unreadable, volume,
+    certificate, created, network, node, publication, put_status, service, status, task, unreadable, volume,
 };
 use super::story::{Story, compare, compare_all, delete, name, process, put};
-use crate::history::{Bytes, Is, LeaseOp, Life, MemberChange, Op, Signal, Target, Verb};
+use crate::history::{Bytes, Is, LeaseOp, Life, Op, Signal, Target, Verb};
+
+mod members;
 
 type Doctor = fn(&mut Story);
 
 /// For each check, what it alone finds.
-pub const DOCTORED: [(&str, Doctor); 49] = [
+pub fn all() -> impl Iterator<Item = (&'static str, Doctor)> {
+    OTHERS.into_iter().chain(members::MEMBERS)
+}
+
+const OTHERS: [(&str, Doctor); 36] = [
     ("replicas write unfenced only what they own", |story| {
         let by = process("replica-c#1");
         let json = story.keys.status_json();
@@ -73,9 +76,6 @@ pub const DOCTORED: [(&str, Doctor); 49] = [
         story.csi("CreateVolume", "vol-x1", None, 20);
     }),
     ("an intent stands before its call", |story| {
-        story.member(MemberChange::Promote(1), 5);
-    }),
-    ("an intent stands before its call", |story| {
         story.kubernetes(Verb::Create, "other");
     }),
     ("no replica serves that the status excludes", |story| {
@@ -105,70 +105,6 @@ pub const DOCTORED: [(&str, Doctor); 49] = [
         story.leads(Vec::new(), vec![lax]);
         story.after(200);
         story.kubernetes(Verb::Patch, "base");
-    }),
-    ("voters are added as learners", |story| {
-        add_intent(story);
-        story.member(add(false), 5);
-    }),
-    ("voters are added as learners", |story| {
-        list(story, &[(1, true), (2, true), (3, true), (4, true)]);
-    }),
-    ("members change one at a time", |story| {
-        add_intent(story);
-        story.member(add(true), 900);
-        story.member(add(true), 5);
-    }),
-    ("only recorded members are removed", |story| {
-        story.member(MemberChange::Remove(77), 5);
-    }),
-    ("only recorded members are removed", |story| {
-        list(story, &[(1, true), (3, true)]);
-    }),
-    ("a quorum is healthy after a change", |story| {
-        stalled_while_third_is_ill(story);
-        list(story, &[(2, true), (3, false)]);
-    }),
-    ("a quorum is healthy after a change", |story| {
-        stalled_while_third_is_ill(story);
-        story.member(MemberChange::Remove(1), 5);
-        members(story, [true, true, false]);
-    }),
-    ("a quorum is healthy after a change", |story| {
-        stalled_while_third_is_ill(story);
-        // It was asked for, though etcd knew better.
-        story.member(MemberChange::Remove(1), 5);
-        story.refused();
-        members(story, [true, true, false]);
-    }),
-    ("a change is decided with a healthy quorum after it", |story| {
-        for _ in 0..110 {
-            members(story, [true, true, false]);
-        }
-        let demoted = member("n1", "u1", Some(removal::Cause::Stalled), false);
-        story.leads(Vec::new(), vec![put(story.keys.member(MemberId(1)), &demoted)]);
-        members(story, [true, true, false]);
-    }),
-    ("a change is decided with a healthy quorum after it", |story| {
-        let learner = |story: &mut Story| {
-            let voters = [(1, true), (2, true), (3, false)];
-            list_with(story, &voters, &[(4, false)]);
-        };
-        for _ in 0..110 {
-            learner(story);
-        }
-        let promoted = member("n4", "u4", None, true);
-        story.leads(Vec::new(), vec![put(story.keys.member(MemberId(4)), &promoted)]);
-        learner(story);
-    }),
-    ("a change is decided with a healthy quorum after it", |story| {
-        // No look says so, but the process ended long before.
-        let third = etcd(story, "etcd-3");
-        story.life(&third, Life::Exited { code: None });
-        story.after(6_000);
-        list(story, &[(1, true), (2, true), (3, true)]);
-        let stalled = member("n1", "u1", Some(removal::Cause::Stalled), false);
-        story.leads(Vec::new(), vec![put(story.keys.member(MemberId(1)), &stalled)]);
-        list(story, &[(1, true), (2, true), (3, true)]);
     }),
     ("one call at a time for a volume", |story| {
         story.csi("ControllerExpandVolume", "vol-k", None, 5_000);
@@ -278,11 +214,6 @@ pub const DOCTORED: [(&str, Doctor); 49] = [
         story.leads(Vec::new(), vec![put(key, &orphaned)]);
     }),
     ("what ends has its record", |story| {
-        // The node is merely absent: nothing says that it was removed.
-        let record = member("n7", "u7", Some(removal::Cause::NodeGone), false);
-        story.leads(Vec::new(), vec![put(story.keys.member(MemberId(7)), &record)]);
-    }),
-    ("what ends has its record", |story| {
         story.kubernetes(Verb::Delete, "base")
     }),
     ("a certificate says the observed role", |story| {
@@ -299,31 +230,6 @@ pub const DOCTORED: [(&str, Doctor); 49] = [
         story.end(&["volume kept is not published"], &[])
     }),
 ];
-
-/// The first member is decided to be removed, and the third one is ill.
-fn stalled_while_third_is_ill(story: &mut Story) {
-    let stalled = member("n1", "u1", Some(removal::Cause::Stalled), false);
-    story.leads(Vec::new(), vec![put(story.keys.member(MemberId(1)), &stalled)]);
-    for _ in 0..110 {
-        members(story, [true, true, false]);
-    }
-}
-
-fn add_intent(story: &mut Story) {
-    let join = Join {
-        progress: Progress::Adding.into(),
-        peer_urls: vec!["http://n9".to_owned()],
-        ..Join::default()
-    };
-    story.leads(Vec::new(), vec![put(story.keys.join(&name("n9")), &join)]);
-}
-
-fn add(learner: bool) -> MemberChange {
-    MemberChange::Add {
-        learner,
-        peer_urls: vec!["http://n9".to_owned()],
-    }
-}
 
 /// A certificate of n1 is recorded under this uid, for this role.
 fn issue(story: &mut Story, uid: &str, role: Role, is_compared: bool) {

@@ -414,15 +414,31 @@ impl Story {
 
     /// Etcd refuses the last change of its members.
     pub fn refused(&mut self) {
+        self.last_change_of_members().outcome = Outcome::Failed {
+            code: 14,
+            message: "unhealthy cluster".to_owned(),
+        };
+    }
+
+    /// The last change of members is never answered: it is given up when it would have been answered.
+    pub fn unanswered(&mut self) {
+        let call = self.last_change_of_members();
+        call.given_up = call.answered.take();
+        call.outcome = Outcome::Unknown;
+    }
+
+    /// The last change of members was of this one.
+    pub fn answered_with(&mut self, id: u64) {
+        self.last_change_of_members().outcome = Outcome::Done(id);
+    }
+
+    fn last_change_of_members(&mut self) -> &mut MemberCall {
         let mut calls = self.events.iter_mut().rev();
         let last = calls.find_map(|event| match &mut event.what {
             What::Member(call) => Some(call),
             _ => None,
         });
-        last.unwrap().outcome = Outcome::Failed {
-            code: 14,
-            message: "unhealthy cluster".to_owned(),
-        };
+        last.unwrap()
     }
 
     pub fn kubernetes(&mut self, verb: Verb, object: &str) {
@@ -453,13 +469,23 @@ impl Story {
     }
 
     pub fn member(&mut self, change: MemberChange, millis: u64) {
+        let by = self.leader.as_ref().map(|leader| leader.process.clone());
+        self.member_by(by, change, millis);
+    }
+
+    /// Members change by a call of this process; none: it is not known.
+    pub fn member_by(&mut self, by: Option<Process>, change: MemberChange, millis: u64) {
         self.after(150);
-        let by = self.leader.as_ref().unwrap().process.clone();
+        let of = match change {
+            MemberChange::Add { .. } => 9,
+            MemberChange::Promote(id) | MemberChange::Remove(id) | MemberChange::Update { id, .. } => id,
+        };
         self.happens(What::Member(MemberCall {
             by,
             change,
             answered: Some(self.now.plus_millis(millis)),
-            outcome: Outcome::Done(9),
+            given_up: None,
+            outcome: Outcome::Done(of),
         }));
     }
 }

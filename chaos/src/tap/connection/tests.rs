@@ -10,7 +10,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::history::{Applied, Compare, History, Is, Op, Outcome, Revision, StoreCall, Target, What};
+use crate::history::{
+    Applied, Compare, History, Is, MemberChange, Op, Outcome, Revision, StoreCall, Target, What,
+};
 use crate::run::tests::described;
 use crate::tap::wire;
 
@@ -87,22 +89,27 @@ async fn exchange(requests: Vec<(&str, Bytes)>, answers: Vec<Option<Bytes>>) -> 
 
 /// The events of these pieces, of which the client got the replies only where `delivered` says so.
 fn heard(pieces: &[Piece], delivered: bool) -> Vec<What> {
+    heard_of(Some(Process("replica-a#1".to_owned())), pieces, delivered)
+}
+
+/// The same of a connection of this process.
+fn heard_of(by: Option<Process>, pieces: &[Piece], delivered: bool) -> Vec<What> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("history.jsonl");
     let recorder = Recorder::begin(&file, &described()).unwrap();
-    let mut connection = Connection::new(recorder.current("replica-a"));
+    let mut connection = Connection::new(by);
     for piece in pieces {
         match piece {
             Piece::Requested(bytes) => connection.requested(recorder.now(), bytes, &recorder),
             Piece::Replied(bytes) => {
-                connection.replied(bytes, &recorder);
+                connection.replied(recorder.now(), bytes, &recorder);
                 if delivered {
                     connection.delivered(recorder.now(), bytes.len(), &recorder);
                 }
             }
         }
     }
-    connection.ended(&recorder);
+    connection.ended(recorder.now(), &recorder);
     let history = History::read(BufReader::new(File::open(&file).unwrap())).unwrap();
     history.events.into_iter().map(|event| event.what).collect()
 }
@@ -209,4 +216,51 @@ async fn a_request_that_etcd_never_answers_is_unknown() {
         .collect();
     let events = heard(&requests, true);
     assert_eq!(store_call(&events[0]).outcome, Outcome::Unknown);
+}
+
+#[tokio::test]
+async fn a_change_of_members_is_heard_from_any_caller_and_nothing_else_of_a_caller_that_is_not_known() {
+    let add = framed(&wire::MemberAddRequest {
+        peer_urls: vec!["http://n9".to_owned()],
+        is_learner: true,
+    });
+    let added = framed(&wire::MemberAddResponse {
+        member: Some(wire::MemberIdRequest { id: 9 }),
+    });
+    let requests = vec![
+        ("etcdserverpb.KV/Txn", txn()),
+        ("etcdserverpb.Cluster/MemberAdd", add),
+    ];
+    let pieces = exchange(requests, vec![Some(applied()), Some(added)]).await;
+    for by in [None, Some(Process("replica-a#1".to_owned()))] {
+        let events = heard_of(by.clone(), &pieces, true);
+        assert_eq!(events.len(), 1 + usize::from(by.is_some()), "{events:?}");
+        let What::Member(call) = &events[events.len() - 1] else {
+            panic!("{events:?}");
+        };
+        let change = MemberChange::Add {
+            learner: true,
+            peer_urls: vec!["http://n9".to_owned()],
+        };
+        assert_eq!((&call.by, &call.change), (&by, &change));
+        assert_eq!(call.outcome, Outcome::Done(9));
+        assert_eq!((call.answered.is_some(), call.given_up), (true, None));
+    }
+}
+
+#[tokio::test]
+async fn a_change_of_members_that_is_never_answered_is_given_up_at_the_end_of_its_connection() {
+    let remove = framed(&wire::MemberIdRequest { id: 9 });
+    let answers = vec![Some(framed(&wire::MemberIdRequest { id: 0 }))];
+    let pieces = exchange(vec![("etcdserverpb.Cluster/MemberRemove", remove)], answers).await;
+    let requests: Vec<Piece> = pieces
+        .into_iter()
+        .filter(|piece| matches!(piece, Piece::Requested(_)))
+        .collect();
+    let events = heard(&requests, true);
+    let What::Member(call) = &events[0] else {
+        panic!("{events:?}");
+    };
+    assert_eq!((call.answered, &call.outcome), (None, &Outcome::Unknown));
+    assert!(call.given_up.is_some());
 }
