@@ -266,10 +266,6 @@ impl Faults {
             number: fault.number,
             kind: fault.kind.name().to_owned(),
             of: self.about(&fault.kind),
-            holds_traffic: matches!(
-                fault.kind,
-                Kind::Network { .. } | Kind::AgentNetwork { .. } | Kind::Peers { .. }
-            ),
             ended: self.world.recorder.now(),
         };
         self.world.recorder.record(at, What::Fault(recorded));

@@ -1,18 +1,23 @@
 //! Why a call may be seen late although its process did nothing wrong.
 
 use super::past::Past;
-use crate::history::{At, Process, Role, Signal, What};
+use crate::history::{At, Process, Role, Signal};
 
 /// Whether a call of this process that is seen at `at` may have been decided before `since`: the process was stopped
-/// between its decision and the sending, or a fault held back what it had sent. A process that goes on has a moment to
+/// between its decision and the sending, or the harness did not run and saw the call late. A process that goes on has a moment to
 /// notice that its window is closed. Where the process is not known, that holds of one of the replicas.
+///
+/// A fault of the network is no excuse. A proxy takes what a process sends at once, whatever becomes of it then, and calls of plugins,
+/// of the apiserver and of members meet no fault of the network.
 pub fn may_be_late(past: &Past<'_>, process: Option<&Process>, since: At, at: At) -> bool {
-    let is_late = |process| was_stopped(past, process, since, at) || was_held(past, process, since, at);
+    if past.earliest(at) <= since.plus_millis(past.history.run.settings.slack) && past.earliest(at) < at {
+        return true;
+    }
     match process {
-        Some(process) => is_late(process),
+        Some(process) => was_stopped(past, process, since, at),
         None => {
             let mut replicas = past.lives.keys().filter(|process| past.is_replica(process));
-            replicas.any(|process| is_late(process))
+            replicas.any(|process| was_stopped(past, process, since, at))
         }
     }
 }
@@ -28,19 +33,6 @@ fn was_stopped(past: &Past<'_>, process: &Process, since: At, at: At) -> bool {
         .filter(|(_, signal, _)| *signal == Signal::Continue);
     continued.any(|(when, _, _)| {
         *when >= since.minus_millis(slack) && *when <= at && at <= when.plus_millis(slack)
-    })
-}
-
-/// TCP sends again ever more slowly, so that what a fault held back may come as long after its end as the fault took.
-fn was_held(past: &Past<'_>, process: &Process, since: At, at: At) -> bool {
-    let slack = past.history.run.settings.slack;
-    past.events().any(|(_, event)| match &event.what {
-        What::Fault(fault) if fault.holds_traffic && fault.of.iter().any(|name| name == process.name()) => {
-            let took = fault.ended.0.saturating_sub(event.at.0);
-            let last = At(fault.ended.0.saturating_add(took)).plus_millis(slack);
-            event.at <= at && fault.ended.plus_millis(slack) >= since && at <= last
-        }
-        _ => false,
     })
 }
 

@@ -83,8 +83,8 @@ fn outside_all(past: &Past<'_>, at: At) -> Option<(String, Option<usize>)> {
     (!is_inside).then(|| ("no replica could believe that it leads".to_owned(), None))
 }
 
-/// Calls that cannot be undone, without their intent in etcd. The watch may bring the intent after the call: what counts is that it
-/// was there soon after.
+/// Calls that cannot be undone, without their intent in etcd. The watch may bring the intent after the call, but no process may have
+/// sent it after the call.
 pub fn calls_without_intent(past: &Past<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
     for (index, event) in past.events() {
@@ -108,10 +108,15 @@ pub fn calls_without_intent(past: &Past<'_>) -> Vec<Violation> {
     found
 }
 
-/// Whether something held at a revision between what the watch had brought by the call and what it brought soon after.
+/// Whether something held at a revision between what the watch had brought by the call and the last one that was sent before the call. A
+/// transaction is recorded before it reaches etcd.
 fn held(past: &Past<'_>, at: At, holds: impl FnMut(Revision) -> bool) -> bool {
+    let was_sent_by_then = |revision: &Revision| {
+        let writer = past.writer(*revision);
+        writer.is_none_or(|(call, _)| past.history.events[call].at <= at)
+    };
     past.revisions(at, at)
-        .is_none_or(|mut revisions| revisions.any(holds))
+        .is_none_or(|revisions| revisions.take_while(was_sent_by_then).any(holds))
 }
 
 fn csi_intent(past: &Past<'_>, call: &CsiCall, at: At) -> Option<String> {

@@ -247,6 +247,16 @@ impl<'h> Records<'h> {
         Minimums::of(listed.clone().find(|listed| listed.release == *release)?)
     }
 
+    /// The earliest instant at which something may have happened that the harness saw at this one: it may not have run.
+    pub fn earliest(&self, at: At) -> At {
+        let slack = self.history.run.settings.slack;
+        let meanwhile = self
+            .stalls
+            .iter()
+            .filter(|(from, until)| *from <= at && at <= until.plus_millis(slack));
+        meanwhile.map(|(from, _)| *from).min().unwrap_or(at)
+    }
+
     /// A time by which the watch had brought everything that had happened by then.
     pub fn seen_by(&self, at: At) -> At {
         let slack = self.history.run.settings.watch_slack;

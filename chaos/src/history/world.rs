@@ -113,8 +113,6 @@ pub struct Fault {
     pub kind: String,
     /// The processes that it is about, by their names without the number of the start.
     pub of: Vec<String>,
-    /// Whether it may hold back what a process has sent already, so that it arrives late: a delay, a partition, a black hole.
-    pub holds_traffic: bool,
     /// When it was over.
     pub ended: At,
 }

@@ -20,7 +20,7 @@ pub fn all() -> impl Iterator<Item = (&'static str, Doctor)> {
     OTHERS.into_iter().chain(members::MEMBERS)
 }
 
-const OTHERS: [(&str, Doctor); 36] = [
+const OTHERS: [(&str, Doctor); 39] = [
     ("replicas write unfenced only what they own", |story| {
         let by = process("replica-c#1");
         let json = story.keys.status_json();
@@ -64,6 +64,24 @@ const OTHERS: [(&str, Doctor); 36] = [
         story.silently_after(9_000);
         story.kubernetes(Verb::Patch, "base");
     }),
+    ("a leader writes within its window", |story| {
+        // Its proxy takes what it sends, whatever the network does with it then.
+        story.fault("replica-c", 9_000);
+        story.silently_after(9_100);
+        let json = story.keys.status_json();
+        let fence = story.fence();
+        story.is_refused(
+            &process("replica-c#1"),
+            vec![fence],
+            vec![put(json, &Join::default())],
+        );
+    }),
+    ("calls start within the window", |story| {
+        // No fault of the network is between a replica and the apiserver.
+        story.fault("replica-c", 9_000);
+        story.silently_after(9_100);
+        story.kubernetes(Verb::Patch, "base");
+    }),
     ("calls start within the window", |story| {
         let d = story.replica("d", "1.1.0");
         story.kubernetes_by(&d, Verb::Patch, "base", 200);
@@ -74,6 +92,13 @@ const OTHERS: [(&str, Doctor); 36] = [
             &volume("x1", VolumeStatus::default()),
         );
         story.csi("CreateVolume", "vol-x1", None, 20);
+    }),
+    ("an intent stands before its call", |story| {
+        // It follows so soon that the watch cannot tell.
+        let key = story.keys.volume(&name("x"));
+        story.operator(key.clone(), &volume("x1", VolumeStatus::default()));
+        story.csi("CreateVolume", "vol-x1", None, 20);
+        story.leads(Vec::new(), vec![put(key, &volume("x1", created("x1")))]);
     }),
     ("an intent stands before its call", |story| {
         story.kubernetes(Verb::Create, "other");

@@ -37,11 +37,17 @@ pub const EXCUSED: [(&str, Doctor); 13] = [
             list(story, &[(1, true), (2, true), (3, false)]);
         },
     ),
-    ("a call that a partition held back", |story| {
-        story.fault("replica-c", true, 9_000);
-        story.silently_after(9_100);
-        story.kubernetes(Verb::Patch, "base");
-    }),
+    (
+        "a call that the harness saw late, since it did not run",
+        |story| {
+            let until = story.now.plus_millis(9_000);
+            story.happens(What::Stalled { until });
+            story.silently_after(9_000);
+            let fence = story.fence();
+            let json = put(story.keys.status_json(), &Registration::default());
+            story.is_refused(&process("replica-c#1"), vec![fence], vec![json]);
+        },
+    ),
     (
         "a plugin that ends a call long after the leader gave it up",
         |story| {

@@ -190,12 +190,11 @@ impl Story {
         self.life(process, Life::Signalled(signal));
     }
 
-    pub fn fault(&mut self, of: &str, holds_traffic: bool, millis: u64) {
+    pub fn fault(&mut self, of: &str, millis: u64) {
         self.happens(What::Fault(Fault {
             number: 1,
             kind: "partition".to_owned(),
             of: vec![of.to_owned()],
-            holds_traffic,
             ended: self.now.plus_millis(millis),
         }));
     }
