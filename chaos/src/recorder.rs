@@ -10,6 +10,9 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::history::{At, Event, Life, Lived, Process, Role, Run, Signal, What, line};
 
+/// How long after the end of a process a server may take in what the process had sent, in milliseconds. No id is given again so soon.
+const LOGGED_LATE: u64 = 5_000;
+
 /// The history of a run. Shared by everything that sees something of it.
 pub struct Recorder {
     begun: Instant,
@@ -21,11 +24,12 @@ pub struct Recorder {
     epoch: AtomicU32,
 }
 
-/// The id of a process on this machine.
+/// The id of a process on this machine, for as long as it had that.
 struct Id {
     id: i32,
     of: Process,
-    has_ended: bool,
+    since: At,
+    until: Option<At>,
 }
 
 impl Recorder {
@@ -51,6 +55,12 @@ impl Recorder {
     /// An instant of the wall clock, in µs since 1970.
     pub fn at_wall(&self, micros: u64) -> At {
         At(micros.saturating_sub(self.begun_at))
+    }
+
+    /// Now, by the wall clock.
+    #[cfg(test)]
+    pub fn wall_now(&self) -> u64 {
+        self.begun_at + self.now().0
     }
 
     /// Records something that began at this instant. A history that cannot be written is not worth a run.
@@ -79,13 +89,14 @@ impl Recorder {
         self.lived(self.now(), self.current(name), Life::Signalled(signal));
     }
 
-    /// Notes the id on this machine of the last start of what has this name, so that its connections are known as its own.
+    /// Notes the id on this machine of the last start of what has this name, so that its calls are known as its own.
     pub fn runs_as(&self, name: &str, id: Option<i32>) {
-        let of = self.current(name);
+        let (of, since) = (self.current(name), self.now());
         let ids = id.map(|id| Id {
             id,
             of,
-            has_ended: false,
+            since,
+            until: None,
         });
         lock(&self.ids).extend(ids);
     }
@@ -93,15 +104,26 @@ impl Recorder {
     /// The processes that run, each with its id.
     pub fn running(&self) -> Vec<(i32, Process)> {
         let ids = lock(&self.ids);
-        let running = ids.iter().filter(|id| !id.has_ended);
+        let running = ids.iter().filter(|id| id.until.is_none());
         running.map(|id| (id.id, id.of.clone())).collect()
+    }
+
+    /// The process that had this id at an instant. A call that is logged at the end of its caller, or just after it, is its own.
+    pub fn with_id(&self, id: i32, at: At) -> Option<Process> {
+        let ids = lock(&self.ids);
+        let known = ids.iter().filter(|known| known.id == id && known.since <= at);
+        let last = known.max_by_key(|known| known.since)?;
+        let had_it = last
+            .until
+            .is_none_or(|until| at <= until.plus_millis(LOGGED_LATE));
+        had_it.then(|| last.of.clone())
     }
 
     /// Records the end of what has this name.
     pub fn exited(&self, name: &str, code: Option<i32>) {
-        let of = self.current(name);
+        let (of, now) = (self.current(name), self.now());
         for id in lock(&self.ids).iter_mut().filter(|id| id.of == of) {
-            id.has_ended = true;
+            id.until.get_or_insert(now);
         }
         self.lived(self.now(), self.current(name), Life::Exited { code });
     }

@@ -171,7 +171,7 @@ async fn carry_out(options: &Options, schedule: &Schedule, recorder: Arc<Recorde
     });
     let stopped = faults.world.stop().await?;
     for call in stopped.plugin.calls().map_err(Error::read(&options.directory))? {
-        let event = logs::csi_event(&call, operator::DRIVER, |micros| recorder.at_wall(micros));
+        let event = logs::csi_event(&call, operator::DRIVER, &recorder);
         recorder.record(event.at, event.what);
     }
     logs::record_audit(&audit_log(&options.directory), &recorder)

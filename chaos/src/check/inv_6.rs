@@ -34,8 +34,11 @@ pub fn overlapping_calls(past: &Past<'_>) -> Vec<Violation> {
                 .or_else(|| death(past, *begun))
                 .unwrap_or(given_up)
                 .min(given_up);
-            let is_repeated =
-                before.rpc == call.rpc && before.node_id == call.node_id && leader_changed(past, *begun, at);
+            let is_by_another = before.by.is_none() || before.by != call.by;
+            let is_repeated = before.rpc == call.rpc
+                && before.node_id == call.node_id
+                && is_by_another
+                && leader_changed(past, *begun, at);
             if end > at.plus_millis(settings.slack) && !is_repeated {
                 let sentence = format!(
                     "{} for {} began while {} was in flight",

@@ -26,6 +26,9 @@ pub struct Begun {
     pub node: Option<String>,
     /// The keys of its secrets.
     pub secrets: Vec<String>,
+    /// The id of the process that called, of a call over a unix socket that changes what is at the backend.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caller: Option<i32>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -189,6 +192,7 @@ mod tests {
             volume: "vol-1".to_owned(),
             node: Some(String::new()),
             secrets: vec!["token".to_owned()],
+            caller: Some(7),
         }
     }
 

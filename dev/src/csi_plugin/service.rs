@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use tokio::time::sleep;
-use tonic::{Code, Response, Status};
+use tonic::transport::server::UdsConnectInfo;
+use tonic::{Code, Request, Response, Status};
 
 use super::backend::{Backend, Published};
 use super::faults::{About, Faults, Happening, Strike};
@@ -90,6 +91,19 @@ impl Plugin {
         secrets: Option<&Keyed>,
         act: impl FnOnce() -> Result<T, Status>,
     ) -> Result<Response<T>, Status> {
+        self.serve_for(None, method, volume, node, secrets, act).await
+    }
+
+    /// The same for the process with this id.
+    async fn serve_for<T: Default>(
+        &self,
+        caller: Option<i32>,
+        method: Method,
+        volume: &str,
+        node: Option<&str>,
+        secrets: Option<&Keyed>,
+        act: impl FnOnce() -> Result<T, Status>,
+    ) -> Result<Response<T>, Status> {
         let no_secrets = Keyed::new();
         let keys = secrets.unwrap_or(&no_secrets).keys().cloned().collect();
         let entry = self.log.begin(Begun {
@@ -97,6 +111,7 @@ impl Plugin {
             volume: volume.to_owned(),
             node: node.map(str::to_owned),
             secrets: keys,
+            caller,
         });
         let about = About {
             method: method.name(),
@@ -176,6 +191,12 @@ impl Plugin {
         }
         Ok(())
     }
+}
+
+/// The id of the process that sent a request over a unix socket, as the kernel says.
+fn caller<T>(request: &Request<T>) -> Option<i32> {
+    let connection = request.extensions().get::<UdsConnectInfo>()?;
+    connection.peer_cred.as_ref()?.pid()
 }
 
 /// Marks a volume with a call in flight, until it is dropped.

@@ -20,7 +20,7 @@ pub fn all() -> impl Iterator<Item = (&'static str, Doctor)> {
     OTHERS.into_iter().chain(members::MEMBERS)
 }
 
-const OTHERS: [(&str, Doctor); 39] = [
+const OTHERS: [(&str, Doctor); 42] = [
     ("replicas write unfenced only what they own", |story| {
         let by = process("replica-c#1");
         let json = story.keys.status_json();
@@ -83,6 +83,16 @@ const OTHERS: [(&str, Doctor); 39] = [
         story.kubernetes(Verb::Patch, "base");
     }),
     ("calls start within the window", |story| {
+        // Its successor leads.
+        let (by, d) = (process("replica-c#1"), story.replica("d", "1.1.0"));
+        let key = story.leader.as_ref().unwrap().key.clone();
+        story.leader = None;
+        story.outside(vec![delete(key)]);
+        story.elected(&d, 5);
+        story.after(500);
+        story.csi_by(Some(&by), "ControllerExpandVolume", "vol-k", None, 20);
+    }),
+    ("calls start within the window", |story| {
         let d = story.replica("d", "1.1.0");
         story.kubernetes_by(&d, Verb::Patch, "base", 200);
     }),
@@ -130,6 +140,16 @@ const OTHERS: [(&str, Doctor); 39] = [
         story.leads(Vec::new(), vec![lax]);
         story.after(200);
         story.kubernetes(Verb::Patch, "base");
+    }),
+    ("one call at a time for a volume", |story| {
+        // Its own call, although it lost the lead meanwhile and has it again.
+        let by = process("replica-c#1");
+        story.csi_by(Some(&by), "ControllerExpandVolume", "vol-k", None, 10_000);
+        let key = story.leader.as_ref().unwrap().key.clone();
+        story.leader = None;
+        story.outside(vec![delete(key)]);
+        story.elected(&by, 5);
+        story.csi_by(Some(&by), "ControllerExpandVolume", "vol-k", None, 20);
     }),
     ("one call at a time for a volume", |story| {
         story.csi("ControllerExpandVolume", "vol-k", None, 5_000);
@@ -205,6 +225,17 @@ const OTHERS: [(&str, Doctor); 39] = [
             story.after(20);
             story.kubernetes_by(&by, Verb::Patch, "base", 500);
         }
+    }),
+    ("nothing happens after the lease is revoked", |story| {
+        // Its term is over: nothing is left that calls a plugin.
+        let by = process("replica-c#1");
+        story.signal(&by, Signal::Terminate);
+        story.after(300);
+        story.lease(&by, 3, LeaseOp::Revoke);
+        story.after(300);
+        story.csi_by(Some(&by), "ControllerExpandVolume", "vol-k", None, 20);
+        story.after(300);
+        story.life(&by, Life::Exited { code: Some(0) });
     }),
     ("nothing happens after the lease is revoked", |story| {
         let (by, fence) = (process("replica-c#1"), story.fence());

@@ -385,9 +385,21 @@ impl Story {
     }
 
     pub fn csi(&mut self, rpc: &str, volume: &str, node_id: Option<&str>, millis: u64) {
+        self.csi_by(None, rpc, volume, node_id, millis);
+    }
+
+    /// A plugin is called by this process; none: it is not known.
+    pub fn csi_by(
+        &mut self,
+        by: Option<&Process>,
+        rpc: &str,
+        volume: &str,
+        node_id: Option<&str>,
+        millis: u64,
+    ) {
         self.after(150);
         self.happens(What::Csi(CsiCall {
-            by: None,
+            by: by.cloned(),
             plugin: "csi".to_owned(),
             rpc: rpc.to_owned(),
             volume: volume.to_owned(),

@@ -2,8 +2,8 @@
 
 use tonic::{Request, Response, Status};
 
-use super::Plugin;
 use super::checks::wire_bytes;
+use super::{Plugin, caller};
 use crate::csi_plugin::backend::id_of;
 use crate::csi_plugin::wire;
 use crate::csi_plugin::wire::controller_server::Controller;
@@ -18,11 +18,16 @@ impl Controller for Plugin {
         &self,
         request: Request<wire::CreateVolumeRequest>,
     ) -> Result<Response<wire::CreateVolumeResponse>, Status> {
-        let request = request.into_inner();
+        let (caller, request) = (caller(&request), request.into_inner());
         let id = id_of(&request.name);
-        self.serve(Method::CreateVolume, &id, None, Some(&request.secrets), || {
-            self.create(&request)
-        })
+        self.serve_for(
+            caller,
+            Method::CreateVolume,
+            &id,
+            None,
+            Some(&request.secrets),
+            || self.create(&request),
+        )
         .await
     }
 
@@ -30,11 +35,16 @@ impl Controller for Plugin {
         &self,
         request: Request<wire::DeleteVolumeRequest>,
     ) -> Result<Response<wire::DeleteVolumeResponse>, Status> {
-        let request = request.into_inner();
+        let (caller, request) = (caller(&request), request.into_inner());
         let id = &request.volume_id;
-        self.serve(Method::DeleteVolume, id, None, Some(&request.secrets), || {
-            self.delete(id)
-        })
+        self.serve_for(
+            caller,
+            Method::DeleteVolume,
+            id,
+            None,
+            Some(&request.secrets),
+            || self.delete(id),
+        )
         .await
     }
 
@@ -42,11 +52,16 @@ impl Controller for Plugin {
         &self,
         request: Request<wire::ControllerPublishVolumeRequest>,
     ) -> Result<Response<wire::ControllerPublishVolumeResponse>, Status> {
-        let request = request.into_inner();
+        let (caller, request) = (caller(&request), request.into_inner());
         let (method, node) = (Method::ControllerPublishVolume, Some(request.node_id.as_str()));
-        self.serve(method, &request.volume_id, node, Some(&request.secrets), || {
-            self.publish(&request)
-        })
+        self.serve_for(
+            caller,
+            method,
+            &request.volume_id,
+            node,
+            Some(&request.secrets),
+            || self.publish(&request),
+        )
         .await
     }
 
@@ -54,11 +69,16 @@ impl Controller for Plugin {
         &self,
         request: Request<wire::ControllerUnpublishVolumeRequest>,
     ) -> Result<Response<wire::ControllerUnpublishVolumeResponse>, Status> {
-        let request = request.into_inner();
+        let (caller, request) = (caller(&request), request.into_inner());
         let (method, node) = (Method::ControllerUnpublishVolume, Some(request.node_id.as_str()));
-        self.serve(method, &request.volume_id, node, Some(&request.secrets), || {
-            self.unpublish(&request)
-        })
+        self.serve_for(
+            caller,
+            method,
+            &request.volume_id,
+            node,
+            Some(&request.secrets),
+            || self.unpublish(&request),
+        )
         .await
     }
 
@@ -112,11 +132,16 @@ impl Controller for Plugin {
         &self,
         request: Request<wire::ControllerExpandVolumeRequest>,
     ) -> Result<Response<wire::ControllerExpandVolumeResponse>, Status> {
-        let request = request.into_inner();
+        let (caller, request) = (caller(&request), request.into_inner());
         let method = Method::ControllerExpandVolume;
-        self.serve(method, &request.volume_id, None, Some(&request.secrets), || {
-            self.expand(&request)
-        })
+        self.serve_for(
+            caller,
+            method,
+            &request.volume_id,
+            None,
+            Some(&request.secrets),
+            || self.expand(&request),
+        )
         .await
     }
 }
