@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use etcd_client::{Client, GetOptions, KeyValue};
 use prost::Message;
 use quorate::gate::status::{State, Status};
-use quorate::proto::{Join, Network, Node, NodeCertificate, Publication, Role, Service, Volume, join};
+use quorate::proto::{
+    Join, Network, Node, NodeCertificate, Publication, Role, Service, Volume, join, node_certificate,
+};
 use quorate_dev::csi_plugin::backend::Backend;
 use quorate_dev::http;
 
@@ -89,13 +91,19 @@ async fn look(endpoint: &str, backend: &Backend, wanted: &Wanted) -> Result<Vec<
     for space in ["identity/certificates", "identity/etcd"] {
         for kv in list(&mut client, space).await? {
             let record = NodeCertificate::decode(kv.value()).unwrap_or_default();
-            let pending = quorate::proto::node_certificate::State::Pending;
-            if record.state() == pending {
-                faults.push(format!("{} has no answer", key(&kv)));
-            }
+            faults.extend(unanswered(&record).map(|why| format!("{} {why}", key(&kv))));
         }
     }
     Ok(faults)
+}
+
+/// Why the record of a certificate is not as desired: a request waits for its answer, or an operator's wish for a new request.
+fn unanswered(record: &NodeCertificate) -> Option<&'static str> {
+    match record.state() {
+        node_certificate::State::Pending => Some("has no answer"),
+        node_certificate::State::Rotate => Some("is asked to be replaced, and no request came"),
+        _ => None,
+    }
 }
 
 /// Whether the status is done by this release.
@@ -216,6 +224,23 @@ fn key(kv: &KeyValue) -> String {
 mod tests {
     use super::*;
     use crate::world::releases;
+
+    #[test]
+    fn a_certificate_that_is_pending_or_is_asked_to_be_replaced_is_not_settled() {
+        let unsettled = |state: node_certificate::State| {
+            let record = NodeCertificate {
+                state: state.into(),
+                ..NodeCertificate::default()
+            };
+            unanswered(&record).is_some()
+        };
+        for state in [node_certificate::State::Pending, node_certificate::State::Rotate] {
+            assert!(unsettled(state), "{state:?}");
+        }
+        for state in [node_certificate::State::Issued, node_certificate::State::Failed] {
+            assert!(!unsettled(state), "{state:?}");
+        }
+    }
 
     #[test]
     fn a_status_is_done_only_by_the_release_of_all_replicas_with_its_minimum() {

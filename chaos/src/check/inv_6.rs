@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use prost::Message;
+use quorate::proto;
+
 use super::inv_3::CHANGING;
 use super::past::Past;
-use super::publications::volumes_by;
+use super::publications::{volume_of, volumes_by};
 use super::{Rule, Violation};
-use crate::history::{At, CsiCall, CsiOutcome, Role, What};
+use crate::history::{At, CsiCall, CsiOutcome, Revision, Role, What};
 
 const RULE: Rule = Rule::Inv(6);
 
@@ -86,13 +89,24 @@ pub fn empty_node_ids(past: &Past<'_>) -> Vec<Violation> {
         .collect()
 }
 
-/// Deletions of volumes that were still published, by the plugin's own answers.
+/// Deletions of volumes that were still published, by the plugin's own answers. A restore of etcd excuses what the restored store does
+/// not hold.
 pub fn deleted_while_published(past: &Past<'_>) -> Vec<Violation> {
     let mut published: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     let mut found = Vec::new();
-    for (index, at, call) in calls(past) {
-        // The records of what was published since the snapshot are gone with a restore.
-        published.retain(|_, shown| !was_restored_between(past, *shown, at));
+    for (index, event) in past.events() {
+        let call = match &event.what {
+            What::Csi(call) if CHANGING.contains(&call.rpc.as_str()) => call,
+            What::Restored { epoch, revision } => {
+                let begin = Revision {
+                    epoch: *epoch,
+                    revision: *revision,
+                };
+                published.retain(|(volume, node), _| is_published(past, volume, node, begin));
+                continue;
+            }
+            _ => continue,
+        };
         let node = call.node_id.as_deref().unwrap_or_default();
         match (call.rpc.as_str(), call.outcome) {
             ("ControllerPublishVolume", CsiOutcome::Code(0)) => {
@@ -116,16 +130,18 @@ pub fn deleted_while_published(past: &Past<'_>) -> Vec<Violation> {
     found
 }
 
-fn was_restored_between(past: &Past<'_>, event: usize, until: At) -> bool {
-    let since = past.history.events[event].at;
-    let mut restored = past
-        .events()
-        .filter(|(_, event)| matches!(event.what, What::Restored { .. }));
-    restored.any(|(_, event)| since <= event.at && event.at <= until)
+/// Whether a publication of this volume is on record that stores this node id.
+fn is_published(past: &Past<'_>, volume: &str, node_id: &str, revision: Revision) -> bool {
+    let stored = past.range_at(&past.keys.publications(), revision).into_iter();
+    let mut publications = stored.filter_map(|(_, version)| proto::Publication::decode(version.value?).ok());
+    publications.any(|publication| {
+        volume_of(past, &publication, revision).is_some_and(|id| id == volume)
+            && publication.status.unwrap_or_default().csi_node_id == node_id
+    })
 }
 
-/// Volumes that are at the backend at the end, and that neither a volume's record nor a tombstone names. A restore of etcd loses the
-/// records that are newer than its snapshot.
+/// Volumes that are at the backend at the end, and that neither a volume's record nor a tombstone names. A restore of etcd excuses those
+/// whose creation the restored store does not hold.
 pub fn forgotten_volumes(past: &Past<'_>) -> Vec<Violation> {
     let Some((index, event)) = past
         .events()
@@ -137,15 +153,11 @@ pub fn forgotten_volumes(past: &Past<'_>) -> Vec<Violation> {
         return Vec::new();
     };
     let last = past.revision_by(event.at);
-    let tombstones = past.range_at(&past.keys.tombstones(), last);
-    let names_it = |id: &str| {
-        tombstones.iter().any(|(key, _)| {
-            let uid = past.keys.parse_tombstone(key);
-            uid.is_some_and(|uid| id.ends_with(uid))
-        })
-    };
     let forgotten = backend_volumes.iter().filter(|id| {
-        volumes_by(past, id, last).is_empty() && !names_it(id) && !was_kept(past, id) && !was_lost(past, id)
+        volumes_by(past, id, last).is_empty()
+            && !has_tombstone(past, id, last)
+            && !was_kept(past, id)
+            && !was_lost(past, id)
     });
     forgotten
         .map(|id| {
@@ -165,17 +177,35 @@ fn was_kept(past: &Past<'_>, id: &str) -> bool {
     super::publications::all_volumes(past).iter().any(|(_, volume)| {
         let spec = volume.spec.clone().unwrap_or_default();
         super::publications::is_id_of(volume, id)
-            && (spec.reclaim_policy() == quorate::proto::volume_spec::ReclaimPolicy::Retain
-                || spec.source.is_some())
+            && (spec.reclaim_policy() == proto::volume_spec::ReclaimPolicy::Retain || spec.source.is_some())
     })
 }
 
-/// Whether the volume was made before a restore of etcd.
+fn has_tombstone(past: &Past<'_>, id: &str, revision: Revision) -> bool {
+    let tombstones = past.range_at(&past.keys.tombstones(), revision);
+    tombstones.iter().any(|(key, _)| {
+        let uid = past.keys.parse_tombstone(key);
+        uid.is_some_and(|uid| id.ends_with(uid))
+    })
+}
+
+/// Whether etcd was restored after the volume was made, from a snapshot that holds neither the intent to make it nor a tombstone.
 fn was_lost(past: &Past<'_>, id: &str) -> bool {
-    let restored = past
-        .events()
-        .filter(|(_, event)| matches!(event.what, What::Restored { .. }))
-        .last();
-    let made = calls(past).into_iter().find(|(_, _, call)| call.volume == id);
-    restored.is_some_and(|(_, restored)| made.is_some_and(|(_, at, _)| at <= restored.at))
+    let Some((_, made, _)) = calls(past).into_iter().find(|(_, _, call)| call.volume == id) else {
+        return false;
+    };
+    past.events().any(|(_, event)| {
+        let What::Restored { epoch, revision } = &event.what else {
+            return false;
+        };
+        let begin = Revision {
+            epoch: *epoch,
+            revision: *revision,
+        };
+        let is_held = volumes_by(past, id, begin).iter().any(|volume| {
+            let status = volume.status.as_ref();
+            status.is_some_and(|status| status.create.is_some() || !status.volume_id.is_empty())
+        });
+        made <= event.at && !is_held && !has_tombstone(past, id, begin)
+    })
 }

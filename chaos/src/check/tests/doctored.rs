@@ -4,7 +4,7 @@ use quorate::gate::status::State as StatusState;
 use quorate::proto::publication_status::State;
 use quorate::proto::{Join, Registration, Role, VolumeStatus, node_certificate};
 
-use super::excused::restored;
+use super::excused::{led_after_restore, restored};
 use super::sound::{
     certificate, created, network, node, publication, put_status, service, status, task, unreadable, volume,
 };
@@ -20,7 +20,7 @@ pub fn all() -> impl Iterator<Item = (&'static str, Doctor)> {
     OTHERS.into_iter().chain(members::MEMBERS)
 }
 
-const OTHERS: [(&str, Doctor); 42] = [
+const OTHERS: [(&str, Doctor); 44] = [
     ("replicas write unfenced only what they own", |story| {
         let by = process("replica-c#1");
         let json = story.keys.status_json();
@@ -168,6 +168,30 @@ const OTHERS: [(&str, Doctor); 42] = [
             vec![put(story.keys.volume(&name("kept")), &volume("k", attempted))],
         );
         story.csi("DeleteVolume", "vol-k", None, 20);
+    }),
+    ("no volume is deleted while published", |story| {
+        // Etcd was restored, and the restored store holds the publication.
+        let d = story.replica("d", "1.1.0");
+        led_after_restore(story, &d, story.revision.revision);
+        let attempted = VolumeStatus {
+            delete_attempted: true,
+            ..created("k")
+        };
+        story.leads(
+            Vec::new(),
+            vec![put(story.keys.volume(&name("kept")), &volume("k", attempted))],
+        );
+        story.csi("DeleteVolume", "vol-k", None, 20);
+    }),
+    ("no backend volume is forgotten", |story| {
+        // Etcd was restored, and the restored store holds the creation.
+        let d = story.replica("d", "1.1.0");
+        let key = story.keys.volume(&name("w"));
+        story.operator(key.clone(), &volume("w", created("w")));
+        story.csi("CreateVolume", "vol-w", None, 20);
+        led_after_restore(story, &d, story.revision.revision);
+        story.leads(Vec::new(), vec![delete(key)]);
+        story.end(&[], &["vol-k", "vol-w"]);
     }),
     ("no backend volume is forgotten", |story| {
         story.end(&[], &["vol-k", "vol-lost"])

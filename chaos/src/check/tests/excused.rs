@@ -2,9 +2,10 @@
 
 use quorate::etcd::MemberId;
 use quorate::gate::status::State as StatusState;
-use quorate::proto::{Registration, removal};
+use quorate::proto::publication_status::State;
+use quorate::proto::{Registration, VolumeStatus, removal};
 
-use super::sound::{list, member, put_status, status, unreadable};
+use super::sound::{created, list, member, publication, put_status, status, unreadable, volume};
 use super::story::{Story, compare_all, delete, name, process, put};
 use crate::history::{
     Change, Event, Is, Life, Poll, Process, Role as ProcessRole, Signal, Target, Verb, What,
@@ -13,7 +14,7 @@ use crate::history::{
 type Doctor = fn(&mut Story);
 
 /// What is no fault, although it looks like one.
-pub const EXCUSED: [(&str, Doctor); 13] = [
+pub const EXCUSED: [(&str, Doctor); 15] = [
     (
         "a call of a process that was stopped between its decision and the call",
         |story| {
@@ -147,6 +148,42 @@ pub const EXCUSED: [(&str, Doctor); 13] = [
         let working = put_status(story, &status(StatusState::Working, "1.1.0", "1.1.0"));
         story.leads(vec![unwritten], vec![working]);
     }),
+    (
+        "a deletion of a volume that was published after the snapshot that etcd is restored from",
+        |story| {
+            let d = story.replica("d", "1.1.0");
+            let (volume_key, key) = (
+                story.keys.volume(&name("w")),
+                story.keys.publication(&name("w"), &name("n1")),
+            );
+            story.operator(volume_key.clone(), &volume("w", created("w")));
+            let snapshot = story.revision.revision;
+            let published = publication("w", "u1", State::PendingPublish, "csi-n1");
+            story.leads(Vec::new(), vec![put(key, &published)]);
+            story.csi("ControllerPublishVolume", "vol-w", Some("csi-n1"), 20);
+            led_after_restore(story, &d, snapshot);
+            let attempted = VolumeStatus {
+                delete_attempted: true,
+                ..created("w")
+            };
+            story.leads(Vec::new(), vec![put(volume_key, &volume("w", attempted))]);
+            story.csi("DeleteVolume", "vol-w", None, 20);
+        },
+    ),
+    (
+        "a volume at the backend that was made after the snapshot that etcd is restored from",
+        |story| {
+            let d = story.replica("d", "1.1.0");
+            let key = story.keys.volume(&name("w"));
+            story.operator(key.clone(), &volume("w", VolumeStatus::default()));
+            let snapshot = story.revision.revision;
+            story.leads(Vec::new(), vec![put(key.clone(), &volume("w", created("w")))]);
+            story.csi("CreateVolume", "vol-w", None, 20);
+            led_after_restore(story, &d, snapshot);
+            story.leads(Vec::new(), vec![delete(key)]);
+            story.end(&[], &["vol-k", "vol-w"]);
+        },
+    ),
     ("a replica that ends when it finds the store restored", |story| {
         let d = story.replica("d", "1.1.0");
         restored(story, 3);
@@ -156,6 +193,14 @@ pub const EXCUSED: [(&str, Doctor); 13] = [
         story.life(&d, Life::Exited { code: Some(1) });
     }),
 ];
+
+/// Replica `d` leads once etcd was restored from a snapshot of this revision, and the lease of the former leader has ended.
+pub fn led_after_restore(story: &mut Story, d: &Process, revision: i64) {
+    let key = story.leader.as_ref().unwrap().key.clone();
+    restored(story, revision);
+    story.outside(vec![delete(key)]);
+    story.elected(d, 5);
+}
 
 /// A member of this name starts.
 pub fn etcd(story: &mut Story, name: &str) -> Process {
