@@ -59,7 +59,7 @@ const REASONS: [(&str, &str); 16] = [
 const NO_REASONS: [&str; 3] = ["OK", "EtcdFailed", "Restless"];
 
 /// The files that set a condition, or hand a reason to what does. Where another one does, its reasons belong into the table above.
-const SETTERS: [&str; 11] = [
+const SETTERS: [&str; 10] = [
     "src/cli/objects/kinds/members/seen.rs",
     "src/control/report.rs",
     "src/control/session/duplicates.rs",
