@@ -175,15 +175,9 @@ impl Faults {
                 self.break_plugin(fault.number, None, happens).await;
             }
             Kind::PluginFails { after } => {
-                let answer = Answer {
-                    code: "Unavailable".to_owned(),
-                    message: "out of order".to_owned(),
-                };
-                let happens = match after {
-                    true => Happening::FailsAfter(answer),
-                    false => Happening::Fails(answer),
-                };
-                self.break_plugin(fault.number, None, happens).await;
+                let happens = [Happening::Fails, Happening::FailsAfter][usize::from(after)];
+                self.break_plugin(fault.number, None, happens(out_of_order()))
+                    .await;
             }
             Kind::PluginDies { after } => {
                 let happens = [Happening::Crashes, Happening::CrashesAfter][usize::from(after)].clone();
@@ -335,5 +329,13 @@ impl Faults {
             Kind::KillApiserver | Kind::PauseApiserver => vec![Target::Apiserver],
             _ => Vec::new(),
         }
+    }
+}
+
+/// What a plugin that fails answers.
+fn out_of_order() -> Answer {
+    Answer {
+        code: "Unavailable".to_owned(),
+        message: "out of order".to_owned(),
     }
 }
