@@ -121,7 +121,7 @@ pub(super) fn unreadable(error: &dyn Display) -> Unusable {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use jiff::SignedDuration;
     use rcgen::{
         BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyPair, PKCS_ED25519,
@@ -199,7 +199,7 @@ mod tests {
 
     /// An authority of the same name whose kind of key cannot have made an ECDSA signature: the verifier does not know such a signature,
     /// as it does not know one by P-521.
-    fn namesake() -> String {
+    pub(crate) fn namesake() -> String {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         params

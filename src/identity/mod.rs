@@ -40,6 +40,8 @@ mod waits;
 
 pub use authority::{Authority, AuthorityCertificate, AuthorityDigest, AuthorityKind};
 pub use chain::NodeChain;
+#[cfg(test)]
+pub(crate) use issuers::tests::namesake;
 pub use issuers::{Unusable, is_signed_by};
 pub use node_key::NodeKey;
 pub use token::Token;

@@ -149,14 +149,7 @@ impl Reconciler {
                     continue;
                 }
             };
-            self.memory.left(&object, observed.as_ref());
-            let planned = plan_prune(
-                &self.bundle.name,
-                &wanted_uids,
-                &object,
-                observed.as_ref(),
-                &recorded,
-            );
+            let planned = self.plan(&wanted_uids, &object, observed.as_ref(), &recorded);
             let is_news = planned.shows_deletion() && self.was_deleted_without_a_reply(&object, &recorded);
             let is_absent = planned == Prune::Forget(ForgetReason::Absent);
             let deletion = Deletion {
@@ -175,6 +168,18 @@ impl Reconciler {
             sorted.sort(planned, deletion, report);
         }
         sorted
+    }
+
+    /// Plans an obsolete object as it was seen.
+    fn plan(
+        &mut self,
+        wanted_uids: &HashSet<String>,
+        object: &ObjectRef,
+        observed: Option<&Meta>,
+        recorded: &Entry,
+    ) -> Prune {
+        self.memory.left(object, observed);
+        plan_prune(&self.bundle.name, wanted_uids, object, observed, recorded)
     }
 
     /// Looks for the objects that are listed no more, and sorts them by what the server says: one whose label was removed is not
@@ -207,14 +212,7 @@ impl Reconciler {
                     continue;
                 }
             };
-            self.memory.left(&object, observed.as_ref());
-            let planned = plan_prune(
-                &self.bundle.name,
-                &wanted_uids,
-                &object,
-                observed.as_ref(),
-                &deletion.recorded,
-            );
+            let planned = self.plan(&wanted_uids, &object, observed.as_ref(), &deletion.recorded);
             if planned.shows_deletion() {
                 self.note(Act::Deleted(object));
             }

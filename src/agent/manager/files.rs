@@ -246,16 +246,13 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use jiff::SignedDuration;
-    use rcgen::{
-        BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyPair, PKCS_ED25519,
-    };
 
     use super::*;
     use crate::etcd::ClusterId;
     use crate::identity::node::{self, NodeHolder, NodeRole};
     use crate::identity::request::RequestedKey;
     use crate::identity::validity::BACKDATED;
-    use crate::identity::{Authority, AuthorityKind};
+    use crate::identity::{Authority, AuthorityKind, namesake};
 
     fn files() -> (tempfile::TempDir, TlsFiles) {
         let home = tempfile::tempdir().unwrap();
@@ -308,18 +305,6 @@ mod tests {
         );
         files.forget().unwrap();
         assert_eq!(files.certificate(), None);
-    }
-
-    /// An authority with the name of that of etcd, and a key by which no signature of that one can be verified.
-    fn namesake() -> String {
-        let mut params = CertificateParams::default();
-        params.distinguished_name = DistinguishedName::new();
-        params
-            .distinguished_name
-            .push(DnType::CommonName, "quorate etcd authority");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate_for(&PKCS_ED25519).unwrap();
-        params.self_signed(&key).unwrap().pem()
     }
 
     /// INV-13.
