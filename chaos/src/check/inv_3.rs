@@ -115,8 +115,10 @@ fn held(past: &Past<'_>, at: At, holds: impl FnMut(Revision) -> bool) -> bool {
         let writer = past.writer(*revision);
         writer.is_none_or(|(call, _)| past.history.events[call].at <= at)
     };
-    past.revisions(at, at)
-        .is_none_or(|revisions| revisions.take_while(was_sent_by_then).any(holds))
+    past.revisions(at, at).is_none_or(|revisions| {
+        let soon = revisions.take_while(was_sent_by_then);
+        soon.chain(past.brought_late(at)).any(holds)
+    })
 }
 
 fn csi_intent(past: &Past<'_>, call: &CsiCall, at: At) -> Option<String> {

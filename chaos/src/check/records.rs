@@ -10,7 +10,7 @@ use quorate::store::Keys;
 use quorate::store::keys::BadPrefix;
 
 use crate::history::{
-    At, Change, Changed, Event, History, Life, Op, Process, ReplicaRelease, Revision, Role, Signal,
+    At, Change, Changed, Event, History, Life, Op, Outcome, Process, ReplicaRelease, Revision, Role, Signal,
     StoreCall, What,
 };
 
@@ -208,6 +208,36 @@ impl<'h> Records<'h> {
         let epoch = first.epoch;
         let all = (first.revision..=last.revision).map(move |revision| Revision { epoch, revision });
         (epoch == last.epoch).then_some(all)
+    }
+
+    /// The revisions that the watch brought long after this instant, although what they hold was sent by then: without a quorum it brings
+    /// nothing, and what was committed just before may have been answered, or read.
+    pub fn brought_late(&self, at: At) -> Vec<Revision> {
+        let last = self.revision_by(self.seen_by(at));
+        let is_later = |changed: &Changed| changed.revision > last && changed.revision.epoch == last.epoch;
+        let mut late = Vec::new();
+        for (_, _, changed) in self.changes().filter(|(_, _, changed)| is_later(changed)) {
+            match self.writer(changed.revision) {
+                Some((call, _)) if self.history.events[call].at > at => break,
+                Some(_) => late.push(changed.revision),
+                None if self.may_be_sent_by(changed, at) => late.push(changed.revision),
+                None => {}
+            }
+        }
+        late
+    }
+
+    /// Whether a transaction that had no answer, and was sent by this instant, puts this value.
+    fn may_be_sent_by(&self, changed: &Changed, at: At) -> bool {
+        let Change::Put { value, .. } = &changed.change else {
+            return false;
+        };
+        let puts =
+            |op: &Op| matches!(op, Op::Put { key, value: put, .. } if *key == changed.key && put == value);
+        let mut calls = self.store_calls();
+        calls.any(|(_, sent, call)| {
+            sent <= at && matches!(call.outcome, Outcome::Unknown) && call.then.iter().any(puts)
+        })
     }
 
     /// Whether etcd was restored at most this long before an instant: a process may not know yet.

@@ -14,7 +14,7 @@ use crate::history::{
 type Doctor = fn(&mut Story);
 
 /// What is no fault, although it looks like one.
-pub const EXCUSED: [(&str, Doctor); 15] = [
+pub const EXCUSED: [(&str, Doctor); 16] = [
     (
         "a call of a process that was stopped between its decision and the call",
         |story| {
@@ -108,6 +108,29 @@ pub const EXCUSED: [(&str, Doctor); 15] = [
                 story.leads(Vec::new(), vec![put(key, &Registration::default())]);
             });
             story.after(20_000);
+        },
+    ),
+    (
+        "an intent that the watch brings late, since etcd has lost its quorum",
+        |story| {
+            for is_answered in [true, false] {
+                let key = story.keys.volume(&name("x"));
+                let intended = VolumeStatus {
+                    delete_attempted: true,
+                    ..created("x1")
+                };
+                story.operator(key.clone(), &volume("x1", VolumeStatus::default()));
+                story.late(story.now.plus_millis(20_000), |story| {
+                    story.leads(Vec::new(), vec![put(key.clone(), &volume("x1", intended))]);
+                });
+                if !is_answered {
+                    story.without_an_answer();
+                }
+                story.csi("CreateVolume", "vol-x1", None, 20);
+                story.csi("DeleteVolume", "vol-x1", None, 20);
+                story.after(20_000);
+                story.leads(Vec::new(), vec![delete(key)]);
+            }
         },
     ),
     ("something unreadable that who wrote it deletes", |story| {

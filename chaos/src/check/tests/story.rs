@@ -324,6 +324,17 @@ impl Story {
         self.outside(ops);
     }
 
+    /// The last transaction of a process has no answer that a proxy saw.
+    pub fn without_an_answer(&mut self) {
+        let mut calls = self.events.iter_mut().rev();
+        let last = calls.find_map(|event| match &mut event.what {
+            What::Store(call) => Some(call),
+            _ => None,
+        });
+        let call = last.unwrap();
+        (call.answered, call.outcome) = (None, Outcome::Unknown);
+    }
+
     /// The transaction of a process does not hold.
     pub fn is_refused(&mut self, by: &Process, compares: Vec<Compare>, ops: Vec<Op>) {
         let applied = Applied {
