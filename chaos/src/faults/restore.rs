@@ -37,12 +37,15 @@ impl Faults {
             return;
         };
         for endpoint in self.world.etcd.endpoints() {
+            let before = admin::revision(vec![endpoint.clone()]).await;
             let saving = Etcd::save_snapshot(&etcdctl, &endpoint, &file);
             if let Ok(Ok(())) = timeout(SNAPSHOT_LIMIT, saving).await
                 && let Ok(revision) = Etcd::snapshot_revision(&etcdctl, &file).await
             {
-                let snapshot = Snapshot { file, revision };
-                self.snapshots.insert(number, snapshot);
+                // Of a store that was compacted up to a deletion, the file shows a revision before that: what was deleted is gone
+                // with the deletion.
+                let revision = revision.max(before.unwrap_or(revision));
+                self.snapshots.insert(number, Snapshot { file, revision });
                 return;
             }
         }
