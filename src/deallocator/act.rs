@@ -172,9 +172,8 @@ mod tests {
     use super::*;
     use crate::proto::{Metadata, TaskSpec};
 
-    #[test]
-    fn an_orphaned_task_keeps_everything_but_its_state_also_what_this_release_does_not_know() {
-        let task = Task {
+    fn task(state: State) -> Task {
+        Task {
             metadata: Some(Metadata {
                 name: "1".to_owned(),
                 uid: "u".to_owned(),
@@ -184,10 +183,13 @@ mod tests {
                 service: "web".to_owned(),
                 node: "n1".to_owned(),
             }),
-            status: Some(TaskStatus {
-                state: State::Running.into(),
-            }),
-        };
+            status: Some(TaskStatus { state: state.into() }),
+        }
+    }
+
+    #[test]
+    fn an_orphaned_task_keeps_everything_but_its_state_also_what_this_release_does_not_know() {
+        let task = task(State::Running);
         let mut value = task.encode_to_vec();
         // Field 15, a text, as a later release may have.
         let unknown = [0x7a, 1, b'x'];
@@ -206,18 +208,6 @@ mod tests {
             service: web.clone(),
             name: one,
         });
-        let task = |state: State| Task {
-            metadata: Some(Metadata {
-                name: "1".to_owned(),
-                uid: "u".to_owned(),
-                ..Metadata::default()
-            }),
-            spec: Some(TaskSpec {
-                service: "web".to_owned(),
-                node: "n1".to_owned(),
-            }),
-            status: Some(TaskStatus { state: state.into() }),
-        };
         let shows = |state: Option<State>, action: &Action| {
             let stored = state.map(|state| task(state).encode_to_vec());
             is_done(action, stored.as_deref())
