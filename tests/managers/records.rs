@@ -2,6 +2,7 @@
 
 use prost::Message;
 use quorate::etcd::{MemberId, Txn};
+use quorate::proto::node_certificate::State;
 use quorate::proto::{Join, Member, Node, NodeCertificate, RevocationList, Role};
 
 use super::site::Managers;
@@ -15,6 +16,17 @@ impl Managers {
         eventually(SOON, &format!("{name} is {role:?}"), async || {
             let status = self.node(name).await.status.unwrap_or_default();
             same(status.role(), role)
+        })
+        .await;
+    }
+
+    /// Waits until a node has a certificate for this role, and has asked for no other one.
+    pub async fn certified(&self, name: &str, role: Role) {
+        let key = self.store.keys.certificate(&self.uid(name).await);
+        eventually(SOON, &format!("{name} is certified as {role:?}"), async || {
+            let stored = self.read(&key).await.expect("the node was certified before");
+            let record = NodeCertificate::decode(&*stored.value).unwrap();
+            same((record.state(), record.role()), (State::Issued, role))
         })
         .await;
     }

@@ -62,6 +62,8 @@ async fn survives(managers: &mut Managers, n2: &mut Manager, [up, down]: [&'stat
     })
     .await;
     managers.revoked(&managers.uid("n2").await).await;
+    // A request that comes late would have the next leader abort before anyone sees that it leads.
+    managers.certified("n2", Role::Worker).await;
     managers.writes(up).await;
 }
 
