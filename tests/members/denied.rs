@@ -2,10 +2,13 @@
 
 use std::ffi::OsStr;
 
+use quorate::grpc_code::Code;
+
 use super::{Site, free_url};
 use crate::support::etcd::{PASSWORD, USER};
+use crate::support::metrics::requests_so_far;
 use crate::support::quorate::{Finished, Launch, quorate_with};
-use crate::support::wait::{SOON, eventually};
+use crate::support::wait::{QUIET, SOON, eventually, same};
 
 /// An etcd that demands a password since its members were adopted.
 struct Guarded {
@@ -69,15 +72,26 @@ async fn what_etcd_denies_for_want_of_the_role_root_says_what_to_do_and_goes_on_
         let args = ["join", "n4", "--peer-url", &url, "-o", "env", "--timeout", limit];
         etcd.run(&args).await
     };
-    let said = join("2s").await.expect_code(2);
-    assert!(!said.contains("did not answer"), "{said}");
+    eventually(SOON, "etcd answers", async || {
+        let said = join("2s").await.expect_code(2);
+        same(said.contains("did not answer"), false).map_err(|_| said)
+    })
+    .await;
     let advice = "etcdctl user grant-role USER root";
     etcd.described("n4", &["adding", "EtcdDenied", advice]).await;
-    let said = join("2s").await.expect_code(2);
-    assert!(said.contains("EtcdDenied") && said.contains(advice), "{said}");
+    eventually(SOON, "it says why it waits", async || {
+        let said = join("2s").await.expect_code(2);
+        same(said.contains("EtcdDenied") && said.contains(advice), true).map_err(|_| said)
+    })
+    .await;
     // A demotion likewise.
     let demote = ["demote", "etcd-3", "--yes"];
-    etcd.run(&demote).await.expect_done();
+    // Refused while a member has yet to answer.
+    eventually(SOON, "it is demoted", async || {
+        let demoted = etcd.run(&demote).await;
+        same(demoted.code, 0).map_err(|_| demoted.stderr)
+    })
+    .await;
     etcd.described("etcd-3", &["RoleChangeBlocked", "EtcdDenied", advice])
         .await;
     etcd.site
@@ -87,4 +101,42 @@ async fn what_etcd_denies_for_want_of_the_role_root_says_what_to_do_and_goes_on_
     etcd.run(&[&demote[..], &["--wait", "--timeout", "60s"]].concat())
         .await
         .expect_done();
+}
+
+/// INV-9. As while etcd has no room and has yet to raise the alarm: why a join waits cannot be written either.
+#[tokio::test]
+async fn a_join_that_cannot_be_written_is_tried_less_and_less_often() {
+    let etcd = Guarded::start(1).await;
+    let server = &etcd.site.etcd;
+    let launch = Launch::on(server).flag(&etcd.user[0]).flag(&etcd.user[1]);
+    let mut replica = launch.start("r1");
+    replica.wait_leading().await;
+    let worker = super::document("n4", "worker");
+    etcd.run_with(&["apply", "-f", "-"], &worker).await.expect_done();
+    etcd.run(&["promote", "n4", "--wait", "--timeout", "30s"])
+        .await
+        .expect_done();
+    etcd.run(&["pause", "roles"]).await.expect_done();
+    let url = free_url();
+    let join = ["join", "n4", "--peer-url", &url, "--timeout", "2s"];
+    etcd.run(&join).await.expect_code(2);
+    // The user may write everything but joins from now on.
+    let grant = |args: &[&str]| server.etcdctl_as_root(&[&["role", "grant-permission"], args].concat());
+    grant(&[USER, "readwrite", "/quorate", "/quorate/joins/"]);
+    grant(&[USER, "readwrite", "/quorate/joins0", "/quoratf"]);
+    grant(&["--prefix=true", USER, "read", "/quorate"]);
+    etcd.run(&["resume", "roles"]).await.expect_done();
+    let denied = async || {
+        let page = replica.get("/metrics").await.unwrap();
+        requests_so_far(&page.body, "txn", Code::PermissionDenied)
+    };
+    eventually(SOON, "the leader is denied the join", async || {
+        same(denied().await > 0.0, true)
+    })
+    .await;
+    let before = denied().await;
+    // The measured time.
+    tokio::time::sleep(QUIET).await;
+    let tried = denied().await - before;
+    assert!(tried < 20.0, "{tried} times in {QUIET:?}");
 }

@@ -1,11 +1,12 @@
 //! When to survey the members again: after a failure or a wait, soon at first, then less and less often; and at once when
 //! something changes (INV-9).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use crate::retry::{Backoff, Delays, Policy, sleep_until};
 use crate::roles::blocked::{Blocked, Subject};
+use crate::roles::plan::Step;
 use crate::roles::reason::Reason;
 
 /// For waits that are usually over in no time.
@@ -23,11 +24,18 @@ pub struct Schedule {
     /// When the next survey is due; `None` while one is under way.
     next: Option<Instant>,
     failed: Backoff<Subject>,
-    /// Why each of the `failed` failed last.
-    failures: BTreeMap<Subject, (Reason, String)>,
+    /// How each of the `failed` failed last.
+    failures: BTreeMap<Subject, Failure>,
     /// What the last plan said is blocked.
     waits: BTreeMap<Subject, Wait>,
     unreadable: Delays,
+}
+
+struct Failure {
+    reason: Reason,
+    message: String,
+    /// The step was a note on why a join waits.
+    of_note: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -74,12 +82,18 @@ impl Schedule {
     }
 
     /// A step failed. It rests, longer with every failure for the same reason.
-    pub fn failed(&mut self, subject: &Subject, reason: Reason, message: String) {
-        let before = self.failures.insert(subject.clone(), (reason, message));
-        if before.is_some_and(|(before, _)| before != reason) {
-            self.failed.succeeded(subject);
+    pub fn failed(&mut self, step: &Step, reason: Reason, message: String) {
+        let subject = step.subject();
+        let failure = Failure {
+            reason,
+            message,
+            of_note: matches!(step, Step::Note { .. }),
+        };
+        let before = self.failures.insert(subject.clone(), failure);
+        if before.is_some_and(|before| before.reason != reason) {
+            self.failed.succeeded(&subject);
         }
-        self.failed.failed(subject.clone(), self.policy(reason));
+        self.failed.failed(subject, self.policy(reason));
     }
 
     /// A step succeeded, so a next failure is a new one.
@@ -101,10 +115,22 @@ impl Schedule {
 
     /// The steps that rest, and why they failed.
     pub fn resting(&self) -> BTreeMap<Subject, (Reason, String)> {
-        let resting = self.failed.resting();
+        let why = |failure: &Failure| (failure.reason, failure.message.clone());
+        let resting = self.resting_failures();
         resting
-            .filter_map(|subject| Some((subject.clone(), self.failures.get(subject)?.clone())))
+            .map(|(subject, failure)| (subject.clone(), why(failure)))
             .collect()
+    }
+
+    /// Those of them that rest because a note on why they wait could not be written.
+    pub fn unnoted(&self) -> BTreeSet<Subject> {
+        let notes = self.resting_failures().filter(|(_, failure)| failure.of_note);
+        notes.map(|(subject, _)| subject.clone()).collect()
+    }
+
+    fn resting_failures(&self) -> impl Iterator<Item = (&Subject, &Failure)> {
+        let resting = self.failed.resting();
+        resting.filter_map(|subject| Some((subject, self.failures.get(subject)?)))
     }
 
     /// Takes over what a plan with all answers says is blocked. Failures that it no longer mentions are forgotten.

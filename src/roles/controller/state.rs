@@ -232,7 +232,7 @@ impl<'c> TermState<'c> {
             }
             Err(NotDone::Failed(reason, message) | NotDone::NotCalled(reason, message)) => {
                 self.reporter.step_failed(&step, &membership, reason, &message);
-                self.schedule.failed(&step.subject(), reason, message);
+                self.schedule.failed(&step, reason, message);
                 // At once: the step may have been done all the same, and other steps may be possible.
                 self.survey();
             }
@@ -243,7 +243,7 @@ impl<'c> TermState<'c> {
 
     /// The step was not taken. It is decided again in an instant, and later if that happens again and again.
     fn not_taken(&mut self, step: &Step, message: String) {
-        self.schedule.failed(&step.subject(), Reason::Pending, message);
+        self.schedule.failed(step, Reason::Pending, message);
         self.schedule.survey_within(self.controller.settings.resync);
         self.phase = Phase::Idle;
     }
@@ -358,6 +358,7 @@ impl<'c> TermState<'c> {
         self.list = list.to_vec();
         let mut membership = membership(&self.index, &self.list, survey.answers(), survey.is_complete());
         membership.resting = self.schedule.resting();
+        membership.unnoted = self.schedule.unnoted();
         self.probes.show(&mut membership);
         let settings = &self.controller.settings;
         let doubt = settings.limits.add_doubt;

@@ -154,8 +154,8 @@ pub fn begin(membership: &Membership, limits: &Limits, plan: &mut Plan) -> Optio
 }
 
 /// Writes to the join why it waits, unless it says so already. Not before every member had its time to answer, and not for
-/// a wait that is over in an instant, nor while etcd takes no writes. Beside an intent, which stays, only a refusal that lasts
-/// is written.
+/// a wait that is over in an instant, nor while etcd takes no writes, nor soon after a note that could not be written (INV-9).
+/// Beside an intent, which stays, only a refusal that lasts is written.
 fn waiting_note(membership: &Membership, pending: &PendingJoin, blocked: &Blocked) -> Option<Step> {
     let progress = match pending.is_adding() {
         true => Progress::Adding,
@@ -167,7 +167,8 @@ fn waiting_note(membership: &Membership, pending: &PendingJoin, blocked: &Blocke
     };
     let why = Some((blocked.reason, blocked.message.clone()));
     let known = says(&pending.join, progress, why.as_ref());
-    let is_taken = membership.refuses_writes().is_none() && !membership.paused;
+    let rests = membership.unnoted.contains(&Subject::Join(pending.node.clone()));
+    let is_taken = membership.refuses_writes().is_none() && !membership.paused && !rests;
     (membership.complete && lasts && !known && is_taken).then(|| pending.note(progress, None, why))
 }
 

@@ -243,6 +243,22 @@ fn a_join_that_cannot_be_written_delays_no_other_step() {
     ));
 }
 
+/// INV-9: it would fail again and again, each time at once.
+#[test]
+fn why_a_join_waits_is_not_noted_soon_after_that_could_not_be_written() {
+    let mut membership = surveyed(vec![voter(1), voter(2)]);
+    membership.joins.push(new_join());
+    let subject = || Subject::Join("n9".to_owned());
+    let why = (Reason::EtcdUnavailable, "no room".to_owned());
+    membership.resting.insert(subject(), why);
+    assert!(matches!(step(&membership), Some(Step::Note { .. })));
+    membership.unnoted.insert(subject());
+    assert_eq!(step(&membership), None);
+    membership.resting.clear();
+    membership.unnoted.clear();
+    assert_eq!(step(&membership), Some(Step::DecideAdd("n9".to_owned())));
+}
+
 #[test]
 fn there_is_one_learner_at_a_time_and_the_other_joins_say_that_they_wait() {
     let mut membership = surveyed(vec![voter(1), voter(2).learner().down()]);
