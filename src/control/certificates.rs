@@ -1,8 +1,6 @@
 //! `CertificateStatus` and `Renew`: the record of a certificate, which a replica reads and adds requests to. Only the leader answers
 //! them, so no call is forwarded to the leader, and none is lost when it changes.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep_until};
 use tonic::Status;
@@ -97,15 +95,14 @@ impl Requested<'_> {
     }
 }
 
-/// Answers `CertificateStatus`: waits as long as the request is pending and the patience lasts.
+/// Answers `CertificateStatus`: waits as long as the request is pending, until `end`.
 ///
 /// # Errors
 /// The refusal.
-pub async fn status(site: &Site, uid: &str, patience: Duration) -> Result<CertificateStatusResponse, Status> {
+pub async fn status(site: &Site, uid: &str, end: Instant) -> Result<CertificateStatusResponse, Status> {
     if !is_uid(uid) {
         return Err(refusal::invalid("node_uid is not the uid of a node"));
     }
-    let end = Instant::now() + patience;
     let waiting = site.wakes.wait_for(Awaited::Certificate(uid.into()));
     let mut waits = None;
     loop {

@@ -1,7 +1,5 @@
 //! `EtcdCertificate`: the certificate of the calling node's member of etcd, and the list of revoked ones.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep_until};
 use tonic::Status;
@@ -24,7 +22,7 @@ use crate::proto::{
 use crate::store::Store;
 use crate::store::object::{message, time};
 
-/// Answers `EtcdCertificate`: waits as long as the request is pending and the patience lasts. Without a request it answers at once.
+/// Answers `EtcdCertificate`: waits as long as the request is pending, until `end`. Without a request it answers at once.
 ///
 /// # Errors
 /// The refusal.
@@ -32,9 +30,8 @@ pub async fn certificate(
     site: &Site,
     mut caller: Caller,
     request: EtcdCertificateRequest,
-    patience: Duration,
+    end: Instant,
 ) -> Result<EtcdCertificateResponse, Status> {
-    let end = Instant::now() + patience;
     caller.require_manager()?;
     let is_asked = !request.csr.is_empty();
     if is_asked {

@@ -1,8 +1,6 @@
 //! `JoinMember`: asks that the etcd of the calling node becomes a member, as `quorate join` does for a person. The leader carries it
 //! out; a replica writes the request, and reads what became of it.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use prost::Message;
 use tokio::time::{Instant, sleep_until};
@@ -31,7 +29,7 @@ const MOST_URLS: usize = 16;
 /// The most bytes of a URL: a host has up to 253.
 const MOST_URL: usize = 512;
 
-/// Answers `JoinMember`: waits until the member is in etcd's list, as long as the patience lasts.
+/// Answers `JoinMember`: waits until the member is in etcd's list, or until `end`.
 ///
 /// # Errors
 /// The refusal.
@@ -39,9 +37,8 @@ pub async fn join(
     site: &Site,
     caller: Caller,
     request: JoinMemberRequest,
-    patience: Duration,
+    end: Instant,
 ) -> Result<JoinMemberResponse, Status> {
-    let end = Instant::now() + patience;
     caller.require_manager()?;
     let request = checked(request)?;
     let (caller, id) = ask(site, caller, &request).await?;

@@ -2,8 +2,8 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
+use tokio::time::Instant;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::acceptor::Client;
@@ -50,10 +50,10 @@ fn client<T>(request: &Request<T>) -> Option<Client> {
     request.extensions().get().cloned()
 }
 
-/// How long a call that waits may wait.
-fn patience<T>(request: &Request<T>) -> Duration {
+/// Until when a call that arrives now may wait. Its deadline counts from here, before its caller is known.
+fn patience_end<T>(request: &Request<T>) -> Instant {
     let given = request.metadata().get("grpc-timeout");
-    deadline::patience(given.and_then(|given| given.to_str().ok()))
+    Instant::now() + deadline::patience(given.and_then(|given| given.to_str().ok()))
 }
 
 #[tonic::async_trait]
@@ -67,9 +67,9 @@ impl Control for Service {
         &self,
         request: Request<CertificateStatusRequest>,
     ) -> Result<Response<CertificateStatusResponse>, Status> {
-        let patience = patience(&request);
+        let end = patience_end(&request);
         let uid = request.into_inner().node_uid;
-        self.answer("CertificateStatus", certificates::status(&self.0, &uid, patience))
+        self.answer("CertificateStatus", certificates::status(&self.0, &uid, end))
             .await
     }
 
@@ -130,10 +130,10 @@ impl Control for Service {
         &self,
         request: Request<JoinMemberRequest>,
     ) -> Result<Response<JoinMemberResponse>, Status> {
-        let (site, client, patience) = (&self.0, client(&request), patience(&request));
+        let (site, client, end) = (&self.0, client(&request), patience_end(&request));
         self.answer("JoinMember", async {
             let caller = site.caller(client).await?;
-            let answer = member::join(site, caller, request.into_inner(), patience).await?;
+            let answer = member::join(site, caller, request.into_inner(), end).await?;
             refusal::unless_lost("control.join-member-reply")?;
             Ok(answer)
         })
@@ -144,11 +144,11 @@ impl Control for Service {
         &self,
         request: Request<EtcdCertificateRequest>,
     ) -> Result<Response<EtcdCertificateResponse>, Status> {
-        let (site, client, patience) = (&self.0, client(&request), patience(&request));
+        let (site, client, end) = (&self.0, client(&request), patience_end(&request));
         self.answer("EtcdCertificate", async {
             let caller = site.caller(client).await?;
             let request = request.into_inner();
-            let answer = etcd_certificate::certificate(site, caller, request, patience).await?;
+            let answer = etcd_certificate::certificate(site, caller, request, end).await?;
             refusal::unless_lost("control.etcd-certificate-reply")?;
             Ok(answer)
         })

@@ -288,8 +288,10 @@ async fn a_node_waits_for_the_operator_where_joins_are_approved() {
         site.node("n1").await.spec.unwrap().membership(),
         Membership::Pending
     );
-    let waits = status_within(&mut client, &uid, Duration::from_secs(2)).await;
-    let waits = waits.expect("it answers before the deadline of the call");
+    let waits = eventually(SOON, "it answers before the deadline of the call", async || {
+        status_within(&mut client, &uid, Duration::from_secs(2)).await
+    })
+    .await;
     assert_eq!((waits.state(), waits.membership_pending), (State::Pending, true));
     assert_eq!(waits.chain, "");
     let waiting = status(&mut client, &uid);

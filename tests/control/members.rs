@@ -226,8 +226,10 @@ async fn a_join_that_waits_is_answered_before_the_deadline_and_goes_on_with_the_
     let peer = free_url();
     let mut ids = Vec::new();
     for _ in 0..2 {
-        let waits = join(&mut own, &[&peer], &[], Duration::from_secs(2)).await;
-        let waits = waits.expect("it answers before the deadline of the call");
+        let waits = eventually(SOON, "it answers before the deadline of the call", async || {
+            join(&mut own, &[&peer], &[], Duration::from_secs(2)).await
+        })
+        .await;
         assert_eq!((waits.progress(), waits.member_id), (Progress::Unspecified, 0));
         assert!(waits.settings.is_empty(), "{waits:?}");
         ids.push(stored_join(&site).await.request.unwrap().id);
@@ -295,8 +297,10 @@ async fn each_key_gets_one_certificate_and_the_answer_brings_the_list_of_revoked
         .wait_for_log("the etcd authority cannot sign any more")
         .await;
     let fourth = Key::new();
-    let waits = certificate(&mut own, &fourth.csr, Duration::from_secs(2)).await;
-    let waits = waits.expect("it answers before the deadline of the call");
+    let waits = eventually(SOON, "it answers before the deadline of the call", async || {
+        certificate(&mut own, &fourth.csr, Duration::from_secs(2)).await
+    })
+    .await;
     assert_eq!((waits.state(), &waits.chain), (State::Pending, &rotated.chain));
     fs::rename(&away, &file).unwrap();
     let issued = certificate(&mut own, &fourth.csr, SOON).await.unwrap();
@@ -355,8 +359,7 @@ async fn a_demoted_manager_is_refused_its_certificates_are_revoked_and_its_membe
         let issued = certificate(&mut own, &Key::new().csr, SOON).await.unwrap();
         assert_eq!(issued.state(), State::Issued);
     }
-    let demote = ["demote", "n1", "--yes", "--wait", "--timeout=60s"];
-    site.done(&demote).await;
+    site.demoted("n1", &["--wait", "--timeout=60s"]).await;
     let csr = Key::new().csr;
     for refused in [
         join(&mut own, &[&free_url()], &[], SOON).await.unwrap_err(),
