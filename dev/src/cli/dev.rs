@@ -16,14 +16,12 @@ use crate::observe::Observer;
 use crate::{Error, apiserver, join};
 use quorate::cli::bundle;
 use quorate::cli::companion;
-use quorate::cli::connection::EtcdArgs;
+use quorate::cli::connection::{self, EtcdArgs};
 use quorate::cli::dev::PROGRAM_VARIABLE;
 use quorate::cli::exit::{Exit, Failure};
 use quorate::cli::roles;
 use quorate::cli::signals::{ENDING, Signals};
 use quorate::etcd::members::MemberList;
-use quorate::etcd::{Config, Etcd};
-use quorate::metrics::Metrics;
 use quorate::resources::Bundle;
 use quorate::store::{Keys, Prefix, Store};
 
@@ -156,12 +154,17 @@ async fn bring_up(
     say_where(cluster)?;
     start_agents_before_etcd(cluster, args, settings).await?;
     let endpoints = start_etcd(cluster, args).await?;
-    let store = Store {
-        etcd: Etcd::connect(Config::new(endpoints.clone()), Metrics::new("dev"))
-            .await
-            .map_err(Failure::failed)?,
-        keys: keys.clone(),
+    // As commands connect: the members may elect their leader once more just after they serve.
+    let reached = EtcdArgs {
+        etcd_endpoints: endpoints.clone(),
+        prefix: keys.prefix().to_string(),
+        etcd_cacert: None,
+        etcd_cert: None,
+        etcd_key: None,
+        etcd_user: None,
+        etcd_password_file: None,
     };
+    let store = connection::connect(&reached).await?;
     adopt(&store, cluster.etcd_members()).await?;
     let kubeconfig = if args.no_kubernetes {
         None

@@ -106,6 +106,13 @@ impl Plugin {
     ) -> Result<Response<T>, Status> {
         let no_secrets = Keyed::new();
         let keys = secrets.unwrap_or(&no_secrets).keys().cloned().collect();
+        let about = About {
+            method: method.name(),
+            volume,
+            node,
+        };
+        // Before the call shows itself in the log: what is ordered once it is seen there is for later ones.
+        let taken = self.take(volume).map(|busy| (busy, self.faults.strike(about)));
         let entry = self.log.begin(Begun {
             method: method.name().to_owned(),
             volume: volume.to_owned(),
@@ -113,31 +120,29 @@ impl Plugin {
             secrets: keys,
             caller,
         });
-        let about = About {
-            method: method.name(),
-            volume,
-            node,
+        let result = match taken {
+            Ok((_busy, strike)) => self.under_faults(strike, volume, secrets, act).await,
+            Err(in_flight) => Err(in_flight),
         };
-        let result = self.under_faults(about, secrets, act).await;
         entry.end(result.as_ref().map_or_else(Status::code, |_| Code::Ok));
         result.map(Response::new)
     }
 
     async fn under_faults<T: Default>(
         &self,
-        about: About<'_>,
+        strike: Strike,
+        volume: &str,
         secrets: Option<&Keyed>,
         act: impl FnOnce() -> Result<T, Status>,
     ) -> Result<T, Status> {
-        let _busy = self.take(about.volume)?;
         let no_secrets = Keyed::new();
         let given = secrets.unwrap_or(&no_secrets);
         let Strike {
             delay,
             waits_since,
             happens,
-        } = self.faults.strike(about);
-        if !about.volume.is_empty() {
+        } = strike;
+        if !volume.is_empty() {
             sleep(self.options.latency).await;
         }
         sleep(delay).await;
