@@ -130,10 +130,10 @@ mod tests {
     async fn what_failed_rests_until_it_is_due_and_longer_after_every_failure() {
         let mut backoff = Backoff::default();
         for (failures, least) in [(1, 20), (2, 40), (3, 80)] {
+            let begun = Instant::now();
             backoff.failed("a", SHORT);
             assert!(backoff.is_resting(&"a"));
             assert_eq!(backoff.failures(&"a"), failures);
-            let begun = Instant::now();
             assert_eq!(backoff.next_due().await, ["a"]);
             let least = Duration::from_millis(least);
             // The clock of the runtime counts whole milliseconds.

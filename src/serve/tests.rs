@@ -254,7 +254,7 @@ fn stopping_frees_the_port_and_does_not_wait_for_a_client_that_hangs() {
 
     let begun = Instant::now();
     server.stop();
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     assert!(TcpStream::connect(address).is_err(), "the port is closed");
     let _ = idle.shutdown(Shutdown::Both);
 }

@@ -19,10 +19,15 @@ async fn id_of(etcd: &Etcd, name: &str) -> u64 {
         token: None,
         body: Some(("application/json", "{}")),
     };
-    let list: Value = serde_json::from_str(&request.send().await.unwrap().body).unwrap();
-    let mut members = list["members"].as_array().unwrap().iter();
-    let member = members.find(|member| member["name"] == name).unwrap();
-    member["ID"].as_str().unwrap().parse().unwrap()
+    eventually(SOON, "it has published its name", async || {
+        let answer = request.send().await.map_err(|error| error.to_string())?.body;
+        let list: Value = serde_json::from_str(&answer).map_err(|error| error.to_string())?;
+        let members = list["members"].as_array().into_iter().flatten();
+        let mut ids = members.filter(|member| member["name"] == name);
+        let id = ids.next().and_then(|member| member["ID"].as_str());
+        Ok::<_, String>(id.ok_or(answer)?.parse().unwrap())
+    })
+    .await
 }
 
 async fn expect_healthy(etcd: &Etcd, wanted: [bool; 3]) {

@@ -64,11 +64,13 @@ impl Dev {
         let what = format!("quorate dev prints {text:?}");
         eventually(UP, &what, async || {
             self.children.extend(children_of(self.process.pid()));
+            // Before its output, which it may complete before it ends.
+            let ended = self.process.status();
             let output = self.output();
             if output.contains(text) {
                 return Ok(());
             }
-            assert!(self.process.status().is_none(), "it ended: {output}");
+            assert!(ended.is_none(), "it ended: {output}");
             Err(output)
         })
         .await;

@@ -6,14 +6,14 @@ use quorate::etcd::{Class, KeyRange, Txn, TxnError};
 use quorate::store::Cache;
 use tokio::time::timeout;
 
-use crate::support::client::{commit, connect, put};
+use crate::support::client::{commit, connect, connect_patiently, put};
 use crate::support::etcd::TestEtcd;
 use crate::support::wait::SOON;
 
 #[tokio::test]
 async fn a_hundred_thousand_keys_are_taken_up_in_pages_at_one_revision() {
     let etcd = TestEtcd::with(1, &["--max-txn-ops=5000"]).await;
-    let client = connect(&etcd).await;
+    let client = connect_patiently(&etcd).await;
     for transaction in 0..20 {
         let txn = (0..5000).fold(Txn::new(), |txn, index| {
             txn.put(format!("/many/{transaction:02}{index:04}").as_bytes(), "small")
@@ -51,7 +51,7 @@ async fn a_hundred_thousand_keys_are_taken_up_in_pages_at_one_revision() {
 #[tokio::test]
 async fn values_too_large_for_a_whole_page_are_read_in_smaller_pages() {
     let etcd = TestEtcd::start().await;
-    let client = connect(&etcd).await;
+    let client = connect_patiently(&etcd).await;
     let megabyte = vec![7; 1 << 20];
     for index in 0..70 {
         put(&client, &format!("/large/{index:02}"), megabyte.clone()).await;
@@ -90,7 +90,7 @@ async fn the_largest_transaction_is_committed_and_a_larger_one_refused_whole() {
 #[tokio::test]
 async fn a_list_whose_revision_is_compacted_meanwhile_starts_again() {
     let etcd = TestEtcd::with(1, &["--max-txn-ops=5000"]).await;
-    let client = connect(&etcd).await;
+    let client = connect_patiently(&etcd).await;
     for transaction in 0..3 {
         let txn = (0..5000).fold(Txn::new(), |txn, index| {
             txn.put(format!("/many/{transaction}{index:04}").as_bytes(), "small")

@@ -160,12 +160,10 @@ async fn a_first_pass_that_fails_is_repeated_and_shown_until_it_succeeds() {
     assert_eq!(status_json["state"], "WORKING");
     assert_eq!(status_json["degraded"]["reason"], "Rejected");
     assert_eq!(status_json["degraded"]["message"], "ClusterRole x was rejected");
-    let passes = term.recorder.passes();
-    assert!(
-        (4..40).contains(&passes.len()),
-        "growing delays from 100 ms: {}",
-        passes.len()
-    );
+    // After growing delays from 100 ms on.
+    term.recorder.pass(4).await;
+    let passes = term.recorder.passes().len();
+    assert!(passes < 40, "{passes} passes");
     assert_eq!(cluster.status().await.unwrap(), status(State::Working, 4, 3));
     term.recorder.will(Ok(()));
     cluster.wait_for_status(&status(State::Done, 5, 3)).await;
@@ -277,15 +275,18 @@ async fn many_changes_cost_few_passes() {
         same(term.recorder.passes().len(), 1)
     })
     .await;
+    let begun = Instant::now();
     for _ in 0..100 {
         term.recorder.change();
-        // For half a second there is a change every 5 ms.
+        // For half a second there is a change every 5 ms; on a busy machine for longer.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let answered = term.recorder.pass(2).await;
     let count = term.recorder.passes().len();
+    // One each tenth of a second.
+    let most = 3.0 + begun.elapsed().as_secs_f64() / 0.1;
     assert!(
-        (2..30).contains(&count),
+        count >= 2 && (count as f64) < most,
         "{count} passes for 100 changes in {:?}",
         answered.at.elapsed()
     );

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use super::term::{Cluster, bundle, registration, release, status};
-use crate::support::client::{commit, connect, put, put_all, requests, requests_so_far};
+use crate::support::client::{commit, connect_patiently, put, put_all, requests, requests_so_far};
 
 fn worker(number: usize) -> (String, Vec<u8>) {
     let node = Node {
@@ -45,7 +45,7 @@ async fn a_restriction_is_made_among_twenty_thousand_nodes_of_which_fifty_change
     let one_attempt = one_attempt(&cluster.client).await;
     // On a slow machine fewer change, so that an attempt has a chance between two writes.
     let period = Duration::from_millis(20).max(3 * one_attempt);
-    let writer = connect(&cluster.etcd).await;
+    let writer = connect_patiently(&cluster.etcd).await;
     let mut writing = JoinSet::new();
     writing.spawn({
         let writer = writer.clone();

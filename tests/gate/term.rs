@@ -22,7 +22,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::client::{commit, connect, lead, put, requests, store};
+use crate::support::client::{commit, connect_patiently, lead, put, requests, store};
 use crate::support::etcd::TestEtcd;
 use crate::support::wait::{SOON, eventually, same};
 
@@ -197,7 +197,7 @@ impl Cluster {
 
     /// On this etcd.
     pub async fn on(etcd: TestEtcd) -> Self {
-        let client = connect(&etcd).await;
+        let client = connect_patiently(&etcd).await;
         let store = store(&client);
         let pulse = Pulse::default();
         let mut beating = JoinSet::new();

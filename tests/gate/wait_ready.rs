@@ -338,9 +338,10 @@ async fn the_command_uses_other_members_than_the_one_that_it_was_given() {
     etcd.members[1].wait_healthy().await.unwrap();
     let store = store(&connect_to(vec![etcd.members[1].client_url.clone()]).await);
     let value = status(State::Done, 4, 4).encode();
-    commit(&store.etcd, Txn::new().put(&store.keys.status(), value))
-        .await
-        .unwrap();
+    eventually(SOON, "etcd takes the status", async || {
+        commit(&store.etcd, Txn::new().put(&store.keys.status(), value.clone())).await
+    })
+    .await;
     waiting.join_next().await.unwrap().unwrap().expect_done();
 }
 

@@ -189,8 +189,11 @@ async fn what_holds_a_rotation_up_is_named_and_it_goes_on_once_that_has_come_alo
 
     site.rotate(&[]).await.expect_done();
     site.held_up_by("replica", "r2", "Hindered").await;
-    let late = site.rotate(&["--wait", "--timeout=1s"]).await.expect_code(2);
-    assert!(late.contains("replica r2"), "{late}");
+    eventually(SOON, "the command says what it waits for", async || {
+        let late = site.rotate(&["--wait", "--timeout=1s"]).await.expect_code(2);
+        same(late.contains("replica r2"), true).map_err(|_| late)
+    })
+    .await;
     stays(QUIET, "the first phase lasts", async || {
         same(site.rotation().await.unwrap().phase(), Phase::Trust)
     })

@@ -353,17 +353,18 @@ async fn a_token_that_cannot_be_printed_is_no_success() {
     let site = Site::start().await;
     let endpoints = format!("--etcd-endpoints={}", site.etcd.endpoints_flag());
     let create = ["token", "create", "--role", "worker", "--ca-dir"];
-    let mut child = program()
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let child = program()
         .args(create)
         .args([&site.ca, &endpoints])
         .args(site.etcd.credentials().flags())
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
+        .stdout(writer)
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
         .unwrap();
-    drop(child.stdout.take());
     let ended = timeout(SOON, child.wait_with_output()).await;
     let ended = ended.expect("the command ends").unwrap();
     let said = String::from_utf8_lossy(&ended.stderr);

@@ -58,7 +58,7 @@ async fn promote_waits_for_the_vote_of_a_member_that_an_agent_keeps_and_says_wha
     managers.keeps_etcd("n2").await;
     let promote = ["promote", "n2", "--wait", "--timeout=120s"];
     let said = managers.done(&promote).await;
-    let list = managers.store.etcd.list_members().await.unwrap();
+    let list = managers.members().await;
     let own = list.members.iter().find(|member| member.name == "n2").unwrap();
     assert!(!own.learner, "{list:?}");
     let expected = format!(

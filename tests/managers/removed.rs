@@ -20,7 +20,7 @@ async fn removed_while_it_votes(version: EtcdVersion) {
     managers.voter(&n2).await;
     // So that the agent learns of the removal first.
     managers.run(&["pause", "roles"]).await.expect_done();
-    managers.run(&["demote", "n2", "--yes"]).await.expect_done();
+    managers.demoted("n2", &[]).await;
     managers
         .run(&["delete", "node", "n2", "--yes", "--force"])
         .await

@@ -209,7 +209,7 @@ impl Managers {
 
     /// Runs `quorate demote`, and waits until the node is a worker.
     pub async fn demote(&self, name: &str) {
-        self.done_with(&["demote", name, "--yes"]).await;
+        self.demoted(name, &["--wait", "--timeout=60s"]).await;
     }
 
     /// The member list.

@@ -264,7 +264,7 @@ async fn member_comes_and_goes(site: &mut Site) -> [Times; 2] {
         promotions.push(begun.elapsed());
         assert_eq!(voters(site).await.len(), 2);
         let begun = Instant::now();
-        site.done_with(&["demote", &name, "--yes"]).await;
+        site.demoted(&name, &["--wait", "--timeout=60s"]).await;
         demotions.push(begun.elapsed());
         assert_eq!(voters(site).await, ["etcd-1"]);
         site.etcd_mut().members[last].kill().await.unwrap();

@@ -11,7 +11,7 @@ use crate::support::client::history;
 #[tokio::test]
 async fn every_member_becomes_the_member_of_a_manager_of_its_name_and_etcd_does_not_notice() {
     let site = Site::start(3).await;
-    let listed = site.store.etcd.list_members().await.unwrap();
+    let listed = site.members().await;
     let output = site.run(&["adopt"]).await.expect_done();
     assert_eq!(
         output.matches("which is created as a manager").count(),
@@ -32,10 +32,7 @@ async fn every_member_becomes_the_member_of_a_manager_of_its_name_and_etcd_does_
     let again = site.run(&["adopt"]).await.expect_done();
     assert_eq!(again.matches("already").count(), 3, "{again}");
     assert_eq!(site.contents().await, before);
-    assert_eq!(
-        site.store.etcd.list_members().await.unwrap().members,
-        listed.members
-    );
+    assert_eq!(site.members().await.members, listed.members);
 }
 
 #[tokio::test]

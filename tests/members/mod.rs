@@ -18,6 +18,7 @@ use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
 use quorate::etcd::MemberId;
+use quorate::etcd::members::MemberList;
 use quorate::proto::Role;
 use quorate::store::Keys;
 use quorate_dev::process::{Program, Supervised};
@@ -93,12 +94,21 @@ impl Site {
     async fn add_by_hand(&self, peer_url: &str) -> MemberId {
         let urls = format!("--peer-urls={peer_url}");
         eventually(SOON, "etcd takes a learner", async || {
-            self.etcd.try_etcdctl(&["member", "add", "x", "--learner", &urls])
+            let added = self.etcd.try_etcdctl(&["member", "add", "x", "--learner", &urls]);
+            // What failed may have been done all the same.
+            let list = self.members().await;
+            let known = list.members.iter().find(|member| member.peer_urls == [peer_url]);
+            known.map(|member| member.id).ok_or(format!("{added:?}"))
         })
-        .await;
-        let list = self.store.etcd.list_members().await.unwrap();
-        let nameless = list.members.iter().find(|member| !member.is_started());
-        nameless.unwrap().id
+        .await
+    }
+
+    /// The member list. While raft elects another leader, etcd refuses the request.
+    async fn members(&self) -> MemberList {
+        eventually(SOON, "the member list", async || {
+            self.store.etcd.list_members().await
+        })
+        .await
     }
 
     /// Runs a command that must be refused by this rule, with nothing written; what it said.
@@ -135,10 +145,7 @@ impl Site {
 
     /// The id of the member that etcd calls so.
     async fn member(&self, name: &str) -> MemberId {
-        let list = eventually(SOON, "the member list", async || {
-            self.store.etcd.list_members().await
-        })
-        .await;
+        let list = self.members().await;
         let found = list.members.iter().find(|member| member.name == name);
         found.unwrap_or_else(|| panic!("no {name} in {list:?}")).id
     }

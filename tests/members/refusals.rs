@@ -26,7 +26,7 @@ async fn the_last_manager_is_not_demoted_either_where_quorum_would_hold() {
     site.observe("n2", Role::Manager).await;
     site.refused("LastManager", &["demote", "etcd-1", "--yes"]).await;
     site.run(&["adopt"]).await.expect_done();
-    site.run(&["demote", "etcd-1", "--yes"]).await.expect_done();
+    site.demoted("etcd-1", &[]).await;
     assert_eq!(site.desired("etcd-1").await, Role::Worker);
     assert_eq!(site.observed("etcd-1").await, Role::Manager);
     // Done twice is done once.
@@ -70,7 +70,7 @@ async fn a_demotion_that_would_cost_quorum_is_refused_and_that_of_the_dead_membe
     site.etcd.members[1].wait_healthy().await.unwrap();
     let output = site.refused("QuorumRisk", &["demote", "etcd-1", "--yes"]).await;
     assert!(output.contains("1 of 2 voters healthy, 2 needed"), "{output}");
-    site.run(&["demote", "etcd-3", "--yes"]).await.expect_done();
+    site.demoted("etcd-3", &[]).await;
     assert_eq!(site.desired("etcd-3").await, Role::Worker);
 }
 
@@ -102,7 +102,7 @@ async fn a_node_in_the_member_list_is_not_deleted_before_it_is_demoted() {
         let args = [&["delete", "node", "etcd-2", "--yes"], force].concat();
         site.refused("MemberOfEtcd", &args).await;
     }
-    site.run(&["demote", "etcd-2", "--yes"]).await.expect_done();
+    site.demoted("etcd-2", &[]).await;
     site.run(&["delete", "node", "etcd-2", "--yes"])
         .await
         .expect_done();
@@ -224,18 +224,16 @@ async fn mistyped_arguments_are_usage_errors_that_say_what_is_expected() {
 #[tokio::test]
 async fn a_wait_ends_with_its_time_and_says_that_no_leader_is_elected() {
     let site = Site::adopted(2).await;
-    let output = site
-        .run(&["demote", "etcd-2", "--yes", "--wait", "--timeout", "2s"])
-        .await
-        .expect_code(2);
-    assert!(output.contains("no Quorate leader is elected"), "{output}");
+    site.demoted("etcd-2", &[]).await;
+    let demote = ["demote", "etcd-2", "--yes", "--wait", "--timeout", "2s"];
+    let no_leader = "no Quorate leader is elected";
+    let output = site.times_out_with(&demote, no_leader).await;
     assert!(output.contains("the request stays"), "{output}");
     site.apply_role("n3", "manager").await.expect_done();
     site.observe("n3", Role::Manager).await;
     let url = free_url();
     let join = ["join", "n3", "--peer-url", &url, "--timeout", "2s"];
-    let output = site.run(&join).await.expect_code(2);
-    assert!(output.contains("no Quorate leader is elected"), "{output}");
+    site.times_out_with(&join, no_leader).await;
     // Asked again, it waits for the request that is there.
     let before = site.contents().await;
     site.run(&join).await.expect_code(2);

@@ -13,11 +13,7 @@ pub async fn led(site: &Site) -> TestReplica {
 }
 
 pub async fn voters(site: &Site) -> Vec<String> {
-    // While raft elects another leader, etcd refuses the request.
-    let list = eventually(SOON, "the member list", async || {
-        site.store.etcd.list_members().await
-    })
-    .await;
+    let list = site.members().await;
     let mut names: Vec<String> = list.voters().map(|member| member.name.clone()).collect();
     names.sort();
     names
@@ -56,10 +52,7 @@ pub async fn votes(site: &Site, node: &str, peer_url: &str) {
 
 /// What the command said beside its output.
 pub async fn demote(site: &Site, node: &str) -> String {
-    let output = site
-        .run(&["demote", node, "--yes", "--wait", "--timeout", "50s"])
-        .await;
-    assert_eq!(output.code, 0, "{output:?}");
+    let output = site.demoted(node, &["--wait", "--timeout", "50s"]).await;
     assert!(
         output.stdout.contains(&format!("node/{node} is a worker")),
         "{output:?}"
@@ -94,8 +87,9 @@ async fn from_one_manager_to_three_and_back_by_the_commands_alone() {
         votes(&site, node, &peer_url).await;
     }
     assert_eq!(voters(&site).await, ["etcd-1", "n2", "n3"]);
-    let members = site.run(&["get", "members", "--no-headers"]).await.expect_done();
-    assert_eq!(members.matches(" healthy ").count(), 3, "{members}");
+    let members = ["get", "members", "--no-headers"];
+    let all_answer = |table: &str| table.matches(" healthy ").count() == 3;
+    site.shows(&members, all_answer).await;
     // Back, whichever of them leads its peers.
     let said = demote(&site, "n2").await;
     let tolerated = "has 2 instead of 3 voters, and tolerates no loss instead of 1 loss";
@@ -132,7 +126,7 @@ async fn from_one_manager_to_three_and_back_by_the_commands_alone() {
 async fn a_deleted_nodes_member_is_evicted_and_it_never_comes_back() {
     let site = Site::adopted(3).await;
     // No replica leads yet: the leader finds it all later.
-    site.run(&["demote", "etcd-3", "--yes"]).await.expect_done();
+    site.demoted("etcd-3", &[]).await;
     let output = site
         .run(&["delete", "node", "etcd-3", "--yes"])
         .await
@@ -154,7 +148,7 @@ async fn a_deleted_nodes_member_is_evicted_and_it_never_comes_back() {
     site.refused("NodeRemoved", &["join", "etcd-3", "--peer-url", &url])
         .await;
     // With a leader, and with --wait, in one go, also while leadership moves off the member.
-    site.run(&["demote", "etcd-2", "--yes"]).await.expect_done();
+    site.demoted("etcd-2", &[]).await;
     let delete = ["delete", "node", "etcd-2", "--yes", "--wait", "--timeout", "50s"];
     expect_evicted(&site, &delete, &["etcd-1"]).await;
 }
@@ -229,7 +223,7 @@ async fn what_the_leader_refuses_is_shown_with_its_rule() {
     let output = site.run(&join).await.expect_code(4);
     assert!(output.contains("refused by rule PeerUnreachable: "), "{output}");
     assert!(output.contains("--no-dial"), "{output}");
-    assert_eq!(site.store.etcd.list_members().await.unwrap().members.len(), 1);
+    assert_eq!(site.members().await.members.len(), 1);
     // With --no-dial the learner is added; it does not start.
     let environment = site
         .run(&[&join[..], &["--no-dial", "-o", "env"]].concat())
@@ -252,7 +246,7 @@ async fn what_the_leader_refuses_is_shown_with_its_rule() {
     );
     // A learner goes like a voter.
     demote(&site, "n2").await;
-    assert_eq!(site.store.etcd.list_members().await.unwrap().members.len(), 1);
+    assert_eq!(site.members().await.members.len(), 1);
 }
 
 #[tokio::test]
@@ -274,12 +268,12 @@ async fn a_manager_beyond_the_allowed_voters_waits_to_join_until_more_are_allowe
             }
         })
         .await;
-        assert_eq!(site.store.etcd.list_members().await.unwrap().members.len(), 1);
+        assert_eq!(site.members().await.members.len(), 1);
         replica.stop().await.unwrap();
         led(&site).await
     };
     let (joined, _replica) = tokio::join!(site.run(&join), waits);
     let settings = joined.expect_done();
     assert!(settings.contains(&peer_url), "{settings}");
-    assert_eq!(site.store.etcd.list_members().await.unwrap().members.len(), 2);
+    assert_eq!(site.members().await.members.len(), 2);
 }

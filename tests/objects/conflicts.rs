@@ -3,21 +3,19 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use quorate::etcd::{KeyRange, Revision, Watched, Watcher};
 use quorate::proto::Node;
 use quorate::proto::node_spec::Availability;
 
-use super::{keys, node};
+use super::node;
 use crate::support::base::Base;
+use crate::support::hold::Hold;
 use crate::support::proxy::{Network, Proxy};
 use crate::support::quorate::{Finished, quorate_with};
-use crate::support::wait::{SOON, eventually};
 
-/// How many objects are written before `n1`, so that another writer has time to change it.
-const BEFORE: usize = 200;
+/// How many objects are written before `n1`.
+const BEFORE: usize = 20;
 
-/// Applies a document to `n1` after many others. Another writer changes `n1` once the first of them is written, when all
-/// are read and planned.
+/// Applies a document to `n1` after others. Another writer changes `n1` when all are read and planned, and none is written.
 async fn overtaken(
     cluster: &Base,
     args: &[&str],
@@ -29,15 +27,14 @@ async fn overtaken(
         let _ = write!(text, "{}", node(&format!("before-{index}"), "{}"));
     }
     text.push_str(document);
-    let first = KeyRange::key(keys().node(&"before-0".parse().unwrap()));
-    let mut watcher = Watcher::new(&cluster.store.etcd, first, Revision(1));
-    watcher.open().await;
-    let applied = cluster.run_with(args, &text);
+    let hold = Hold::at("apply.decided");
+    let held = hold.flag();
+    let args = [args, &[&held]].concat();
+    let applied = cluster.run_with(&args, &text);
     let changed = async {
-        let Watched::Events(_) = watcher.next().await else {
-            panic!("compacted")
-        };
+        hold.reached().await;
         cluster.change("n1", change).await;
+        hold.release();
     };
     tokio::join!(applied, changed).0
 }
@@ -52,7 +49,7 @@ async fn a_spec_that_another_writer_changed_is_a_conflict_and_theirs_stays() {
     let drained = |node: &mut Node| node.spec.as_mut().unwrap().set_availability(Availability::Drain);
     let outcome = overtaken(&cluster, APPLY, &document, drained).await;
     assert!(
-        outcome.stdout.contains("node/before-199 created"),
+        outcome.stdout.contains("node/before-19 created"),
         "the others are written"
     );
     let error = outcome.expect_code(5);
@@ -125,23 +122,18 @@ async fn a_write_whose_reply_is_lost_is_read_back() {
         .map(|index| node(&format!("n-{index}"), "{}"))
         .collect();
     let endpoints = format!("--etcd-endpoints={}", proxy.url());
-    let args = [APPLY, &[endpoints.as_str()]].concat();
+    let hold = Hold::at("apply.decided");
+    let held = hold.flag();
+    let args = [APPLY, &[endpoints.as_str(), &held]].concat();
     let applied = quorate_with(args, Some(&text), &[]);
     let disturbed = async {
-        let count = || cluster.etcd.keys("/quorate/nodes/").len();
-        eventually(SOON, "the first objects are written", async || match count() {
-            0 => Err(0),
-            _ => Ok(()),
-        })
-        .await;
+        hold.reached().await;
         proxy.set(Network::LosesReplies);
+        hold.release();
         // The reply of a write is given up, the reply of the read that follows is still waited for.
         tokio::time::sleep(REQUEST_TIMEOUT * 3 / 2).await;
-        let written = count();
-        assert!(
-            written < BEFORE,
-            "the network failed too late: {written} were written"
-        );
+        let written = cluster.etcd.keys("/quorate/nodes/").len();
+        assert!((1..BEFORE).contains(&written), "{written} were written");
         proxy.set(Network::Passes);
     };
     let (applied, ()) = tokio::join!(applied, disturbed);

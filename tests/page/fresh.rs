@@ -39,7 +39,9 @@ async fn a_fresh_cluster_shows_its_leader_and_its_parts_and_a_standby_leads_to_t
     let standby = launch.start("r2");
     let shows_both = |state: &Value| content(state, "releases")["replicas"]["total"] == 2;
     let seen = shown(&leader, "the leader shows its parts", |state| {
-        shows_both(state) && has_members(state, 1) && state["deletions"]["known"] == "now"
+        let first = || content(state, "roles")["members"]["members"]["first"][0].clone();
+        let answers = has_members(state, 1) && first()["healthy"] == true;
+        shows_both(state) && answers && state["deletions"]["known"] == "now"
     })
     .await;
 

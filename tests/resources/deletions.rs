@@ -195,8 +195,8 @@ async fn an_object_that_is_fought_over_and_absent_holds_pruning_back() {
         .await;
     let mut reconciler = site.reconciler(bundle(&fought)).await;
     expect_success(&reconciler.pass(site.fence()).await);
-    // As often as makes the next wait three seconds or more.
-    for _ in 0..7 {
+    // As often as makes the next wait six seconds or more.
+    for _ in 0..8 {
         site.delete(&config_map_path("fought")).await;
         eventually(SOON, "it is created again", async || {
             let report = reconciler.pass(site.fence()).await;

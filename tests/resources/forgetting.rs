@@ -240,8 +240,11 @@ async fn looks_for_deleted_objects_that_hang_are_few_of_a_kind_and_the_others_wa
     let (site, proxy, mut reconciler) = dropping((1, Duration::from_millis(300))).await;
     proxy.fail("DELETE", "configmaps/old-", usize::MAX, Fault::LoseReply(400));
     proxy.fail("GET", "configmaps/old-", usize::MAX, Fault::Hang);
-    let report = reconciler.pass(site.fence()).await;
-    assert_eq!(ended(&report, "failed").len(), OLD.len(), "{report:#?}");
+    eventually(SOON, "a pass knows the objects", async || {
+        let report = reconciler.pass(site.fence()).await;
+        same(ended(&report, "failed").len(), OLD.len())
+    })
+    .await;
     eventually(SOON, "as many looks as may linger of a kind", async || {
         proxy.take_noted();
         let report = reconciler.pass(site.fence()).await;

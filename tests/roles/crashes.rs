@@ -188,6 +188,7 @@ async fn a_leader_killed_while_it_withdraws_an_intent_is_succeeded_by_one_that_d
             .await;
         // From now on a removal would cost no quorum.
         world.machine("etcd-2").start().await.unwrap();
+        second.wait_leading().await;
         eventually(LONG, "all members are healthy", async || {
             let healthy = "quorate_members{kind=\"voter\",health=\"healthy\"}";
             same(second.metric(healthy).await, 3.0)

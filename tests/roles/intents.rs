@@ -10,6 +10,7 @@ use quorate::roles::plan::Limits;
 
 use super::demotions::{decide, was_always_a_manager};
 use super::world::{LONG, World};
+use crate::support::client::raft_leader;
 use crate::support::proxy::Network;
 use crate::support::wait::{eventually, same};
 
@@ -93,15 +94,16 @@ async fn a_demotion_that_was_withdrawn_while_nothing_led_is_not_carried_out_by_t
 async fn a_raft_leader_whose_client_url_hangs_is_removed_without_a_move_of_leadership() {
     let mut world = World::start(3).await;
     let proxy = world.last_behind_proxy().await;
-    let (list, leads) = (world.list().await, world.raft_leader().await);
-    if leads != "etcd-3" {
-        let from = list.members.iter().find(|member| member.name == leads).unwrap();
-        let to = world.id_of("etcd-3").await;
-        eventually(LONG, "etcd-3 leads", async || {
-            world.store.etcd.move_leadership(from, to).await
-        })
-        .await;
-    }
+    let to = world.id_of("etcd-3").await;
+    eventually(LONG, "etcd-3 leads", async || {
+        let from = raft_leader(&world.store.etcd).await;
+        if from.id == to {
+            return Ok(());
+        }
+        let moved = world.store.etcd.move_leadership(&from, to).await;
+        Err(format!("it was {}: {moved:?}", from.name))
+    })
+    .await;
     proxy.set(Network::BlackHole);
     let leader = world.leader().await;
     world.demote("etcd-3").await;

@@ -107,7 +107,15 @@ impl World {
     pub async fn half_add(&self, of: &str, urls: &[String], gone: bool) -> MemberId {
         let voter = self.list().await.voters().next().unwrap().clone();
         let added = eventually(LONG, "etcd takes a learner", async || {
-            self.store.etcd.add_learner(&voter, urls).await
+            // An attempt that failed may have been carried out all the same.
+            let mut list = self.list().await.members.into_iter();
+            match list.find(|member| member.peer_urls == urls) {
+                Some(member) => Ok(member.id),
+                None => {
+                    let added = self.store.etcd.add_learner(&voter, urls).await;
+                    added.map(|member| member.id)
+                }
+            }
         })
         .await;
         let uid = format!("uid-of-{of}");
@@ -127,7 +135,7 @@ impl World {
             txn = txn.put(&keys.node(&name(of)), manager);
         }
         self.commit(txn).await;
-        added.id
+        added
     }
 
     /// Starts the etcd of a node whose member was added, as the node does once `quorate join` printed how.

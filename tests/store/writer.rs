@@ -222,7 +222,7 @@ async fn without_an_answer_every_unit_is_unknown_and_nothing_is_repeated() {
     let proxy = Proxy::in_front_of(&etcd.endpoints()[0]);
     let mut impatient = config(vec![proxy.url()]);
     impatient.sync_endpoints = false;
-    impatient.request_timeout = Duration::from_millis(500);
+    impatient.request_timeout = Duration::from_secs(3);
     let mut leader = Leader::elect(&store_on(&etcd.endpoints()).await, "test").await;
     leader.store.etcd = connect_with(impatient).await;
     let writer = writer_of(&mut leader);
@@ -232,8 +232,11 @@ async fn without_an_answer_every_unit_is_unknown_and_nothing_is_repeated() {
     assert!(outcomes.iter().all(unknown), "{outcomes:?}");
     let unanswered = requests(&leader.store.etcd, "txn", Code::DeadlineExceeded);
     assert_eq!(unanswered, 1.0, "one transaction");
-    let a = revision_of(&client, "a").await;
-    assert!(a.is_some() && a == revision_of(&client, "b").await, "{a:?}");
+    eventually(SOON, "both are written", async || {
+        let written = (revision_of(&client, "a").await, revision_of(&client, "b").await);
+        same(written.0.is_some() && written.0 == written.1, true).map_err(|_| format!("{written:?}"))
+    })
+    .await;
     leader.resign().await;
 }
 

@@ -50,6 +50,46 @@ impl Base {
         self.done(&[args, &["--wait", "--timeout=60s"]].concat()).await
     }
 
+    /// Runs a command that shows what is, again until its output is right, and returns that: such a command gives a member of etcd
+    /// 0.4 s to answer, which is little on a busy machine.
+    pub async fn shows(&self, args: &[&str], is_right: impl Fn(&str) -> bool) -> String {
+        eventually(SOON, &format!("{args:?} shows what is"), async || {
+            let shown = self.done(args).await;
+            if is_right(&shown) { Ok(shown) } else { Err(shown) }
+        })
+        .await
+    }
+
+    /// Runs a command whose time is to end, again until it says this, and returns what it said: on a busy machine its time may end
+    /// before it has seen anything.
+    pub async fn times_out_with(&self, args: &[&str], said: &str) -> String {
+        eventually(SOON, &format!("{args:?} says {said:?}"), async || {
+            let output = self.run(args).await.expect_code(2);
+            if output.contains(said) {
+                Ok(output)
+            } else {
+                Err(output)
+            }
+        })
+        .await
+    }
+
+    /// Runs `quorate demote` with these flags until it is done: it is refused while a member has yet to answer, as on a busy machine.
+    pub async fn demoted(&self, node: &str, flags: &[&str]) -> Finished {
+        let args = [&["demote", node, "--yes"], flags].concat();
+        eventually(SOON, &format!("{node} is demoted"), async || {
+            let demoted = self.run(&args).await;
+            match demoted.code {
+                4 if demoted.stderr.contains("QuorumRisk") => Err(demoted.stderr),
+                _ => {
+                    assert_eq!(demoted.code, 0, "{demoted:?}");
+                    Ok(demoted)
+                }
+            }
+        })
+        .await
+    }
+
     /// Applies documents and returns what was printed. Panics where that fails.
     pub async fn apply(&self, documents: &str) -> String {
         let args = ["apply", "-f", "-"];

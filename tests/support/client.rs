@@ -66,6 +66,13 @@ pub async fn connect_with(config: Config) -> Etcd {
     .await
 }
 
+/// Connects to this etcd for tests in which no request is given up, however busy the machine is.
+pub async fn connect_patiently(etcd: &TestEtcd) -> Etcd {
+    let mut config = config_of(etcd);
+    (config.sync_endpoints, config.request_timeout) = (false, SOON);
+    connect_with(config).await
+}
+
 /// [`config`] for this etcd, whatever it demands.
 pub fn config_of(etcd: &TestEtcd) -> Config {
     let mut config = config(etcd.endpoints());

@@ -25,6 +25,12 @@ fn node(release: &str) -> String {
 /// Waits until the leader shows everywhere which nodes it waits for.
 async fn wait_blocked(deployment: &Deployment<'_>, leader: &TestReplica, by: &str) {
     let message = format!("waiting for {by}");
+    // What it waited for before may begin with the same words.
+    eventually(SOON, &message, async || {
+        let json = status_json(deployment.cluster.etcd(), &deployment.prefix()).unwrap_or_default();
+        same(json["degraded"]["message"].clone(), message.as_str().into())
+    })
+    .await;
     let shown = deployment.wait_shown(&message).await;
     assert!(shown.contains("WaitingForNodes"), "{shown}");
     let json = status_json(deployment.cluster.etcd(), &deployment.prefix()).unwrap();

@@ -21,7 +21,7 @@ use quorate::release::Release;
 use quorate::store::{Keys, Store};
 use rustix::process::Signal;
 
-use crate::support::client::connect;
+use crate::support::client::connect_patiently;
 use crate::support::etcd::TestEtcd;
 use crate::support::kubernetes::Kubernetes;
 use crate::support::quorate::{Finished, Launch, TestReplica, quorate, quorate_with};
@@ -38,7 +38,7 @@ impl Cluster {
     async fn start() -> Self {
         // As JSON, since the tests read the history of the objects in etcd.
         let kubernetes = Kubernetes::with(Vec::new(), &["--storage-media-type=application/json"]).await;
-        let client = connect(&kubernetes.etcd).await;
+        let client = connect_patiently(&kubernetes.etcd).await;
         Self { kubernetes, client }
     }
 

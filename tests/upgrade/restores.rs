@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use super::bundles::Release as Shipped;
 use super::release;
-use crate::support::client::{commit, connect, put};
+use crate::support::client::{commit, connect_patiently, put};
 use crate::support::etcd::{EtcdVersion, TestEtcd};
 use crate::support::hold::Hold;
 use crate::support::kubernetes::Kubernetes;
@@ -73,12 +73,17 @@ impl Site {
             .flag("--etcd-endpoint-interval-ms=300")
     }
 
-    /// Starts three replicas and waits until their leader is there.
-    async fn start_at(&self, position: Position, endpoint: String, etcd: &TestEtcd) -> Replicas {
+    /// Starts three replicas and waits until their leader is there. The hold keeps it there.
+    async fn start_at(
+        &self,
+        position: Position,
+        endpoint: String,
+        etcd: &TestEtcd,
+    ) -> (Replicas, Option<Hold>) {
         let launch = self.launch(endpoint);
         let names = ["a", "b", "c"];
         let settled = |launch: Launch| launch.flag("--settle-ms=100");
-        match position {
+        let replicas = match position {
             Position::Idle => {
                 let replicas = settled(launch).start_all(&names);
                 wait_for_status(etcd, &self.done()).await;
@@ -88,7 +93,7 @@ impl Site {
                 let hold = Hold::at("gate.restricting");
                 let replicas = hold.on(settled(launch)).start_all(&names);
                 hold.reached().await;
-                replicas
+                return (replicas, Some(hold));
             }
             Position::Restricted => {
                 let replicas = launch.flag("--settle-ms=600000").start_all(&names);
@@ -104,7 +109,8 @@ impl Site {
                 wait_for_status(etcd, &self.restricted()).await;
                 replicas
             }
-        }
+        };
+        (replicas, None)
     }
 
     fn done(&self) -> Status {
@@ -135,7 +141,7 @@ fn before() -> Status {
 
 async fn status(etcd: &TestEtcd) -> Option<Status> {
     let store = Store {
-        etcd: connect(etcd).await,
+        etcd: connect_patiently(etcd).await,
         keys: Keys::new("/quorate".parse().unwrap()),
     };
     let (found, _) = store.etcd.get(&store.keys.status()).await.unwrap();
@@ -156,7 +162,12 @@ async fn register_c2(etcd: &TestEtcd, at: &str) {
         registered_at: None,
         page: String::new(),
     };
-    put(&connect(etcd).await, REGISTRATION, record.encode_to_vec()).await;
+    put(
+        &connect_patiently(etcd).await,
+        REGISTRATION,
+        record.encode_to_vec(),
+    )
+    .await;
 }
 
 /// Restores the snapshot: under the replicas that reach etcd through the proxy, or elsewhere.
@@ -183,18 +194,21 @@ async fn survives(site: &Site, position: Position, ports: Ports, version: EtcdVe
         Ports::Others => proxy.url(),
     };
     let status_key = "/quorate/kubernetes/reconciler/status";
-    put(&connect(&etcd).await, status_key, before().encode()).await;
+    put(&connect_patiently(&etcd).await, status_key, before().encode()).await;
     register_c2(&etcd, "0.2.0").await;
     let snapshot = etcd.snapshot();
     register_c2(&etcd, "1.0.0").await;
-    let mut replicas = site.start_at(position, endpoint.clone(), &etcd).await;
-    let client = connect(&etcd).await;
+    let (mut replicas, held) = site.start_at(position, endpoint.clone(), &etcd).await;
+    let client = connect_patiently(&etcd).await;
     for value in 0..200 {
         put(&client, "/filler", value.to_string()).await;
     }
     drop(client);
 
     let etcd = restored(etcd, ports, snapshot, &proxy).await;
+    if let Some(hold) = held {
+        hold.release();
+    }
     for replica in &mut replicas.0 {
         let ended = replica.ended().await;
         let log = replica.log();
@@ -223,7 +237,7 @@ async fn survives(site: &Site, position: Position, ports: Ports, version: EtcdVe
     })
     .await;
     assert_eq!(status(&etcd).await, Some(before()), "{position:?}");
-    let client = connect(&etcd).await;
+    let client = connect_patiently(&etcd).await;
     let gone = quorate::etcd::Txn::new().delete(REGISTRATION.as_bytes());
     commit(&client, gone).await.unwrap();
     wait_for_status(&etcd, &site.done()).await;

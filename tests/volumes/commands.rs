@@ -115,11 +115,8 @@ async fn a_wait_that_is_over_says_what_it_waited_for() {
     let world = World::start().await;
     world.apply(&volume("data", "")).await;
     // No replica leads.
-    let late = world
-        .run(&["publish", "data", "n1", "--wait", "--timeout=300ms"])
-        .await
-        .expect_code(2);
-    assert!(late.contains("pendingPublish"), "{late}");
+    let publish = ["publish", "data", "n1", "--wait", "--timeout=2s"];
+    world.times_out_with(&publish, "pendingPublish").await;
     let listed = world.done(&["get", "publications"]).await;
     assert!(
         listed.contains("data/n1") && listed.contains("pendingPublish"),

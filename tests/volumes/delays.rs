@@ -204,8 +204,12 @@ async fn after_a_call_without_an_answer_the_next_one_about_its_volume_waits_and_
     let calls = world.plugin.calls_of("ControllerPublishVolume");
     let nodes: Vec<_> = calls.iter().map(|call| call.begun.node.as_deref()).collect();
     assert_eq!(nodes[..2], [Some("csi-n1"), Some("csi-n2")], "{nodes:?}");
-    let gap = gaps(&calls)[0];
-    assert!(gap >= 1200, "{gap} ms: the limit of the call alone is 1000");
+    // The plugin may notice the begin of a call late, and its end as well.
+    let since_end = calls[0]
+        .end
+        .map_or(0, |end| calls[1].start.saturating_sub(end) / 1000);
+    let rested = since_end.max(gaps(&calls)[0].saturating_sub(1000));
+    assert!(rested >= 200, "{rested} ms after the limit of the call");
     world.expect_blocked("data", Some("n1"), "DeadlineExceeded").await;
     leader.resign().await;
 }

@@ -317,7 +317,7 @@ async fn a_volume_whose_deletion_may_have_begun_is_not_taken_back_from_a_later_t
     let fails = Happening::Fails(answer("DeadlineExceeded", "it goes on"));
     world.plugin.fault("DeleteVolume", None, fails).await;
     world.done(&["delete", "volume", "data", "--yes"]).await;
-    world.expect_calls("DeleteVolume", 1).await;
+    world.expect_blocked("data", None, "DeadlineExceeded").await;
     leader.resign().await;
     let forget = ["delete", "volume", "data", "--yes", "--force"];
     world.done(&forget).await;

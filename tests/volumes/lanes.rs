@@ -117,9 +117,9 @@ async fn a_plugin_that_answers_nothing_any_more_is_probed_and_its_session_ends()
     world.expect_created("first").await;
     // A plugin that is slow at one thing, and answers, keeps its session.
     world.plugin.fault("CreateVolume", None, Happening::Hangs).await;
-    world.apply(&volume("data", "")).await;
     let probes = || world.plugin.calls_of("Probe").len();
     let before = probes();
+    world.apply(&volume("data", "")).await;
     eventually(SOON, "it is probed", async || match probes() > before {
         true => Ok(()),
         false => Err("not yet"),
@@ -127,6 +127,8 @@ async fn a_plugin_that_answers_nothing_any_more_is_probed_and_its_session_ends()
     .await;
     world.expect_plugin("Ready").await;
     world.plugin.fault("Probe", None, Happening::Hangs).await;
+    // What has failed for long rests for long.
+    world.done(&["retry", "volume", "data"]).await;
     world.expect_plugin("PluginHandshakeFailed").await;
     world.plugin.clear_faults().await;
     world.expect_created("data").await;

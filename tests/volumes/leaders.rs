@@ -3,6 +3,7 @@
 use quorate::etcd::KeyValue;
 
 use super::*;
+use crate::support::doomed::expire_leases;
 use crate::support::quorate::Replicas;
 
 const ELECTION: &str = "/quorate/kubernetes/reconciler/leader/";
@@ -202,7 +203,7 @@ async fn an_answer_to_a_leader_that_was_replaced_is_written_by_the_next_one_alon
         world.plugin.fault(method, 1, Happening::Waits).await;
         ask_for(&world, method).await;
         world.expect_calls(method, 1).await;
-        world.etcd.etcdctl(&["del", "--prefix", ELECTION]);
+        expire_leases(&world.store, "test").await;
         let at: Vec<KeyValue> = world.records().await;
         world.plugin.release().await;
         leader.work_ended().await;

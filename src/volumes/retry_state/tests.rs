@@ -32,15 +32,15 @@ fn failure(retry: Option<Policy>) -> Failure {
 
 /// Ends the pass, and returns the rest after it in milliseconds without its jitter; `None` for no rest.
 fn rest_after_pass(unsettled: &mut Unsettled) -> Option<u64> {
+    let begun = Instant::now();
     unsettled.end_pass(&data());
     let until = unsettled.backoff.due_at()?;
-    let rest = until.saturating_duration_since(Instant::now());
-    // Each rest is up to a quarter longer than one of these, and some time has passed since it began.
-    let bases = (0..12).map(|doublings| 200 << doublings);
-    let base = bases
-        .into_iter()
-        .find(|base| (base * 3 / 4..base * 5 / 4 + 1).contains(&u64::try_from(rest.as_millis()).unwrap()));
-    Some(base.unwrap_or_else(|| panic!("{rest:?} is no rest of the policies")))
+    let rest = until.saturating_duration_since(begun);
+    // Each rest is up to a quarter longer than one of these, and begins a moment later.
+    let rest = u64::try_from(rest.as_millis()).unwrap();
+    let mut bases = (0..12).map(|doublings| 200 << doublings);
+    let base = bases.find(|base| (*base..2 * base).contains(&rest));
+    Some(base.unwrap_or_else(|| panic!("{rest} ms is no rest of the policies")))
 }
 
 /// Ends the rest, as if the volume were due.
