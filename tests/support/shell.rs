@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::etcd::{ClientTls, TestEtcd};
 use super::quorate::binary;
-use super::wait::SOON;
+use super::wait::{SOON, eventually};
 
 /// Runs a command as it stands in this directory, with `quorate` and the `etcdctl` of this etcd at hand, and returns what it printed.
 /// Panics where it fails.
@@ -50,14 +50,17 @@ fn shell(etcd: &TestEtcd, directory: &Path) -> Command {
     shell
 }
 
-/// Runs it once more where it says so itself: a member that has just become a voter can answer a read with what the store was before
+/// Runs it again where it says so itself: a member that has just become a voter can answer a read with what the store was before
 /// (etcd before 3.5.28), which a command takes for a restore.
 async fn run(shell: &mut Command, line: &str) -> String {
-    let mut ended = output(shell, line).await;
-    if !ended.status.success() && String::from_utf8_lossy(&ended.stderr).contains("Start it again") {
-        eprintln!("{line}: {ended:?}; once more");
-        ended = output(shell, line).await;
-    }
+    let ended = eventually(SOON, line, async || {
+        let ended = output(shell, line).await;
+        match String::from_utf8_lossy(&ended.stderr).contains("Start it again") {
+            true => Err(format!("{ended:?}")),
+            false => Ok(ended),
+        }
+    })
+    .await;
     assert!(ended.status.success(), "{line}: {ended:?}");
     String::from_utf8(ended.stdout).unwrap()
 }
