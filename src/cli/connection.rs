@@ -14,7 +14,7 @@ use crate::retry::Delays;
 use crate::store::{Keys, Store};
 
 /// How to reach etcd, and the prefix of Quorate's keys.
-#[derive(Args, Debug, Clone)]
+#[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "etcd")]
 pub struct EtcdArgs {
     /// Comma-separated client URLs of the etcd cluster

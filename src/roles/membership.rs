@@ -32,7 +32,7 @@ pub struct Membership {
     pub raft_leader: Option<MemberId>,
     /// Steps that failed a short while ago, and why. They are not tried again yet.
     pub resting: BTreeMap<Subject, (Reason, String)>,
-    /// Those of them that failed as why they wait was to be noted. That is not tried again yet either.
+    /// Those of them whose last failure was a note on why they wait. The note is not tried again yet either.
     pub unnoted: BTreeSet<Subject>,
     /// Whether an operator has paused roles: no step is taken, and what is in the way of each change is said all the same.
     pub paused: bool,

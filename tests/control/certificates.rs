@@ -7,10 +7,9 @@ use quorate::proto::node_certificate::State;
 use rcgen::KeyPair;
 use tonic::Code;
 
-use super::site::{Joined, Key, Member, Site, leads, renew, report, status, status_within};
+use super::site::{Joined, Key, Member, Site, in_time, leads, renew, report, status, status_within};
 use crate::support::clock::off_by;
 use crate::support::quorate::Replicas;
-use crate::support::wait::{SOON, eventually};
 
 /// INV-13.
 #[tokio::test]
@@ -97,10 +96,7 @@ async fn a_request_waits_for_a_leader_and_is_answered_through_every_replica() {
     let says = "the node authority cannot sign any more";
     replicas[leader].wait_for_log(says).await;
     let uid = Key::new().join(&mut clients[0], "n1", &token).await.unwrap();
-    let waits = eventually(SOON, "it answers before the deadline of the call", async || {
-        status_within(&mut clients[1], &uid, Duration::from_secs(1)).await
-    })
-    .await;
+    let waits = in_time(async || status_within(&mut clients[1], &uid, Duration::from_secs(1)).await).await;
     assert_eq!((waits.state(), waits.membership_pending), (State::Pending, false));
     let [first, second] = &mut clients[..] else {
         panic!("two clients");

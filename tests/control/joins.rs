@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tonic::Code;
 
-use super::site::{Key, Serving, Site, leads, leads_on, removed_uid, report, status, status_within};
+use super::site::{Key, Serving, Site, in_time, leads, leads_on, removed_uid, report, status, status_within};
 use crate::support::proxy::Network;
 use crate::support::quorate::TestReplica;
 use crate::support::traced::traces_libraries;
@@ -288,10 +288,7 @@ async fn a_node_waits_for_the_operator_where_joins_are_approved() {
         site.node("n1").await.spec.unwrap().membership(),
         Membership::Pending
     );
-    let waits = eventually(SOON, "it answers before the deadline of the call", async || {
-        status_within(&mut client, &uid, Duration::from_secs(2)).await
-    })
-    .await;
+    let waits = in_time(async || status_within(&mut client, &uid, Duration::from_secs(2)).await).await;
     assert_eq!((waits.state(), waits.membership_pending), (State::Pending, true));
     assert_eq!(waits.chain, "");
     let waiting = status(&mut client, &uid);

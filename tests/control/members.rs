@@ -16,9 +16,10 @@ use quorate_dev::ports::free_port;
 use rcgen::KeyPair;
 use tonic::{Code, Request, Status};
 
-use super::site::{Client, Joined, Key, Member, Site};
+use super::site::{Client, Joined, Key, Member, Serving, Site, in_time};
 use crate::support::base::parsed;
 use crate::support::etcd::EtcdVersion;
+use crate::support::proxy::Network;
 use crate::support::quorate::TestReplica;
 use crate::support::wait::{SOON, eventually, same};
 
@@ -33,8 +34,12 @@ struct Manager {
 impl Manager {
     async fn start() -> Self {
         let site = Site::start().await;
+        let replica = site.replica().await;
+        Self::of(site, replica).await
+    }
+
+    async fn of(site: Site, mut replica: TestReplica) -> Self {
         let token = site.token(&["--role", "manager"]).await;
-        let mut replica = site.replica().await;
         let mut client = site.client(&mut replica).await;
         let node = site.member(&mut client, "n1", &token).await;
         let own = site.client_of(&mut replica, &node).await;
@@ -226,10 +231,7 @@ async fn a_join_that_waits_is_answered_before_the_deadline_and_goes_on_with_the_
     let peer = free_url();
     let mut ids = Vec::new();
     for _ in 0..2 {
-        let waits = eventually(SOON, "it answers before the deadline of the call", async || {
-            join(&mut own, &[&peer], &[], Duration::from_secs(2)).await
-        })
-        .await;
+        let waits = in_time(async || join(&mut own, &[&peer], &[], Duration::from_secs(2)).await).await;
         assert_eq!((waits.progress(), waits.member_id), (Progress::Unspecified, 0));
         assert!(waits.settings.is_empty(), "{waits:?}");
         ids.push(stored_join(&site).await.request.unwrap().id);
@@ -252,6 +254,23 @@ async fn a_join_that_waits_is_answered_before_the_deadline_and_goes_on_with_the_
     let urls = [other.as_str()];
     let (joined, _) = tokio::join!(join(&mut own, &urls, &[], SOON), site.done(&["resume", "roles"]));
     assert_eq!(joined.unwrap().progress(), Progress::Learner);
+}
+
+/// The read that says who the caller is takes longer than the answer leaves before the deadline.
+#[tokio::test]
+async fn the_time_of_a_call_counts_from_its_arrival() {
+    let (serving, proxy) = Serving::behind_proxy(&[]).await;
+    let Manager {
+        site,
+        replica: _replica,
+        mut own,
+        ..
+    } = Manager::of(serving.site, serving.replica).await;
+    site.done(&["pause", "roles"]).await;
+    proxy.set(Network::Delays(Duration::from_millis(350)));
+    let peer = free_url();
+    let waits = in_time(async || join(&mut own, &[&peer], &[], Duration::from_secs(5)).await).await;
+    assert_eq!(waits.progress(), Progress::Unspecified, "{waits:?}");
 }
 
 #[tokio::test]
@@ -297,10 +316,7 @@ async fn each_key_gets_one_certificate_and_the_answer_brings_the_list_of_revoked
         .wait_for_log("the etcd authority cannot sign any more")
         .await;
     let fourth = Key::new();
-    let waits = eventually(SOON, "it answers before the deadline of the call", async || {
-        certificate(&mut own, &fourth.csr, Duration::from_secs(2)).await
-    })
-    .await;
+    let waits = in_time(async || certificate(&mut own, &fourth.csr, Duration::from_secs(2)).await).await;
     assert_eq!((waits.state(), &waits.chain), (State::Pending, &rotated.chain));
     fs::rename(&away, &file).unwrap();
     let issued = certificate(&mut own, &fourth.csr, SOON).await.unwrap();

@@ -215,14 +215,11 @@ async fn a_hanging_endpoint_of_three_pauses_no_request_and_no_watch_for_5_s() {
     let _following = following(&client);
     let mut followers = Followers::start(&client).await;
     let mut paused = Vec::new();
-    // A busy machine is seldom too slow for all of them.
     for hanging in [1, 2, 0] {
-        paused.push(paused_by(&client, &mut followers, &proxies, hanging).await);
-        if paused.last() == Some(&None) {
-            return;
-        }
+        paused.extend(paused_by(&client, &mut followers, &proxies, hanging).await);
     }
-    panic!("{paused:?}");
+    // A busy machine may be too slow for one of the three.
+    assert!(paused.len() < 2, "{paused:?}");
 }
 
 /// What paused for too long while this endpoint hung for 5 s.

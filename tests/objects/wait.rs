@@ -19,12 +19,11 @@ async fn a_command_waits_until_an_object_is_as_a_script_needs_it() {
     );
     assert_eq!(created, "node/n1 exists\n");
 
-    let late = cluster.run(&["wait", "node", "n1", role, "--timeout=3s"]).await;
-    let said = late.expect_code(2);
-    assert!(
-        said.contains("not done after 3s") && said.contains("node/n1: the field is active"),
-        "{said}"
-    );
+    let late = ["wait", "node", "n1", role, "--timeout=1s"];
+    let said = cluster
+        .times_out_with(&late, "node/n1: the field is active")
+        .await;
+    assert!(said.contains("not done after 1s"), "{said}");
 
     let drained = node("n1", "{desiredRole: worker, availability: drain}");
     let until_drained = ["wait", "node", "n1", role, "--timeout=60s"];

@@ -76,7 +76,7 @@ async fn the_last_manager_is_not_demoted_and_the_reason_shows_until_the_demotion
 async fn a_demotion_withdrawn_while_it_waits_is_not_carried_out() {
     let mut world = World::start(3).await;
     let leader = world.leader().await;
-    // No answer of before is left that counts: the demotion has the leader ask again.
+    // The first survey is over. The demotion begins another one, which etcd-3 does not answer.
     leader
         .wait_metric("quorate_members{kind=\"voter\",health=\"healthy\"}", 3.0)
         .await;

@@ -191,7 +191,7 @@ async fn nothing_is_removed_when_a_second_member_dies_between_the_check_and_the_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_demotion_ends_only_once_a_quorum_of_the_rest_has_seen_the_member_go() {
-    // Were etcd-3 to lead, the removal would go through it, and its answer would confirm it.
+    // The removal would go through etcd-3 if it led, and its answer would confirm the removal.
     let flags = [FLAGS.as_slice(), LONG_ELECTIONS.as_slice()].concat();
     let mut world = World::start_with(3, &flags).await;
     let proxy = world.last_behind_proxy().await;

@@ -110,9 +110,14 @@ async fn between_the_request_to_demote_a_node_and_its_role_lie_seven_requests() 
         same(last, made)
     })
     .await;
-    // The intent and the result, and reasons. Another proof that roles are not paused is a request more, and needed only where a machine has halted
-    // for long: the intent is four ways old at the call, beside what the whole took longer than its 14 ways.
+    // The intent and the result, and reasons. Another proof that roles are not paused is a request more, and needed only where a
+    // machine has halted for long: the intent is four ways old at the call, beside what the whole took longer than its 14 ways.
     let halted = took.saturating_sub(14 * WAY);
+    let timeout = Settings::default().member_timeout;
+    assert!(
+        seen.len() == 1 || halted >= timeout - 2 * WAY,
+        "{seen:?} within {took:?}"
+    );
     let proofs = if 4 * WAY + halted < PROVEN_FOR { 0.0 } else { 1.0 };
     let made = made - before;
     assert!(

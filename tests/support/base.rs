@@ -50,8 +50,8 @@ impl Base {
         self.done(&[args, &["--wait", "--timeout=60s"]].concat()).await
     }
 
-    /// Runs a command that shows what is, again until its output is right, and returns that: such a command gives a member of etcd
-    /// 0.4 s to answer, which is little on a busy machine.
+    /// Repeats a command that only shows until its output is right, and returns that. Such a command gives a member of etcd 0.4 s to
+    /// answer, which is little on a busy machine.
     pub async fn shows(&self, args: &[&str], is_right: impl Fn(&str) -> bool) -> String {
         eventually(SOON, &format!("{args:?} shows what is"), async || {
             let shown = self.done(args).await;
@@ -60,8 +60,8 @@ impl Base {
         .await
     }
 
-    /// Runs a command whose time is to end, again until it says this, and returns what it said: on a busy machine its time may end
-    /// before it has seen anything.
+    /// Repeats a command that runs out of time until it says `said`, and returns its output. On a busy machine its time may end before
+    /// it has seen anything.
     pub async fn times_out_with(&self, args: &[&str], said: &str) -> String {
         eventually(SOON, &format!("{args:?} says {said:?}"), async || {
             let output = self.run(args).await.expect_code(2);

@@ -70,8 +70,7 @@ impl Doomed {
     }
 }
 
-/// Deletes the keys of a replica that is dead, as etcd does when the leases expire, so that its successor need not wait
-/// that long.
+/// Deletes the keys of a replica, as etcd does when its leases expire, so that its successor need not wait that long.
 pub async fn expire_leases(store: &Store, node_id: &str) {
     let Store { etcd, keys } = store;
     let node_id: Name = node_id.parse().unwrap();

@@ -158,11 +158,7 @@ async fn bring_up(
     let reached = EtcdArgs {
         etcd_endpoints: endpoints.clone(),
         prefix: keys.prefix().to_string(),
-        etcd_cacert: None,
-        etcd_cert: None,
-        etcd_key: None,
-        etcd_user: None,
-        etcd_password_file: None,
+        ..EtcdArgs::default()
     };
     let store = connection::connect(&reached).await?;
     adopt(&store, cluster.etcd_members()).await?;

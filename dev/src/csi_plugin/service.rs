@@ -111,7 +111,7 @@ impl Plugin {
             volume,
             node,
         };
-        // Before the call shows itself in the log: what is ordered once it is seen there is for later ones.
+        // The faults are taken before the call is in the log. A fault that is ordered after that is for later calls.
         let taken = self.take(volume).map(|busy| (busy, self.faults.strike(about)));
         let entry = self.log.begin(Begun {
             method: method.name().to_owned(),

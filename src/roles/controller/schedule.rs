@@ -84,13 +84,15 @@ impl Schedule {
     /// A step failed. It rests, longer with every failure for the same reason.
     pub fn failed(&mut self, step: &Step, reason: Reason, message: String) {
         let subject = step.subject();
+        let of_note = matches!(step, Step::Note { .. });
         let failure = Failure {
             reason,
             message,
-            of_note: matches!(step, Step::Note { .. }),
+            of_note,
         };
         let before = self.failures.insert(subject.clone(), failure);
-        if before.is_some_and(|before| before.reason != reason) {
+        // A step and its note fail in turn, each for a reason of its own.
+        if before.is_some_and(|before| before.reason != reason && before.of_note == of_note) {
             self.failed.succeeded(&subject);
         }
         self.failed.failed(subject, self.policy(reason));
@@ -186,5 +188,38 @@ impl Schedule {
             _ = self.failed.next_due() => self.next = Some(Instant::now()),
             () = sleep_until(self.next), if idle => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::etcd::MemberId;
+    use crate::proto::join::Progress;
+
+    /// INV-9.
+    #[test]
+    fn a_step_and_its_note_rest_longer_each_time_though_each_fails_for_a_reason_of_its_own() {
+        let mut schedule = Schedule::new(Duration::from_secs(5), Duration::from_secs(30));
+        let node = || "n1".to_owned();
+        let add = Step::Add {
+            node: node(),
+            through: MemberId(1),
+        };
+        let note = Step::Note {
+            node: node(),
+            member: None,
+            progress: Progress::Waiting,
+            why: None,
+        };
+        for _ in 0..5 {
+            schedule.failed(&add, Reason::EtcdDenied, "no right".to_owned());
+            assert_eq!(schedule.unnoted().len(), 0);
+            schedule.failed(&note, Reason::EtcdUnavailable, "no room".to_owned());
+            assert_eq!(schedule.unnoted().len(), 1);
+        }
+        assert_eq!(schedule.failed.failures(&Subject::Join(node())), 10);
+        schedule.failed(&note, Reason::EtcdDenied, "no right".to_owned());
+        assert_eq!(schedule.failed.failures(&Subject::Join(node())), 1);
     }
 }
