@@ -25,6 +25,15 @@ const RETRY: Duration = Duration::from_secs(1);
 /// [`RETRY`] (INV-9).
 const FIRST_DELAY: Duration = Duration::from_millis(50);
 
+/// How an attempt to write the status ended.
+enum Attempt {
+    Written,
+    /// A node or the status has changed: the watches bring it.
+    Outrun,
+    /// etcd did not take it, for a reason that no node is.
+    Failed,
+}
+
 /// A restriction that is not written yet.
 pub(super) struct Restriction<'a> {
     pub key: &'a mut StatusKey,
@@ -49,8 +58,11 @@ impl Restriction<'_> {
             match self.look() {
                 Ok(last_write) => {
                     held.get_or_insert_with(|| self.node_writes.hold());
-                    if self.try_write(last_write).await? {
-                        return Ok(());
+                    match self.try_write(last_write).await? {
+                        Attempt::Written => return Ok(()),
+                        Attempt::Outrun => {}
+                        // It may take hours until etcd takes it.
+                        Attempt::Failed => held = None,
                     }
                     self.rest(&mut delays).await?;
                 }
@@ -86,15 +98,14 @@ impl Restriction<'_> {
         Ok(releases.last_write.clone())
     }
 
-    /// Writes the status in a transaction that proves that no node was written since `last_write` (INV-4). Whether the
-    /// status was written: where it was not, the watches bring the node or the status that changed.
-    async fn try_write(&mut self, last_write: Option<LastWrite>) -> Result<bool, Stop> {
+    /// Writes the status in a transaction that proves that no node was written since `last_write` (INV-4).
+    async fn try_write(&mut self, last_write: Option<LastWrite>) -> Result<Attempt, Stop> {
         self.blocked.by(None);
         self.key.clear_blockers();
         if let Some(known) = &last_write
             && !are_known(self.etcd, &self.nodes, known).await
         {
-            return Ok(false);
+            return Ok(Attempt::Outrun);
         }
         failpoint::pause_at("gate.restricting").await;
         let proof = match last_write {
@@ -115,12 +126,16 @@ impl Restriction<'_> {
                     Some(to) => info!("reconciler status restricted: {to}"),
                     None => info!("no node is excluded: reconciling without a status"),
                 }
-                Ok(true)
+                Ok(Attempt::Written)
             }
             Err(Stop::LostLeadership) => Err(Stop::LostLeadership),
-            Err(refused @ (Stop::Stale | Stop::Unavailable(_))) => {
+            Err(refused @ Stop::Stale) => {
                 info!("restricting the reconciler status was refused, reading the nodes again: {refused}");
-                Ok(false)
+                Ok(Attempt::Outrun)
+            }
+            Err(failed @ Stop::Unavailable(_)) => {
+                info!("restricting the reconciler status failed, trying again: {failed}");
+                Ok(Attempt::Failed)
             }
         }
     }

@@ -4,11 +4,14 @@ use quorate::etcd::Revision;
 use quorate::gate::plan::BundleVersions;
 use quorate::gate::releases::Releases;
 use quorate::gate::status::State;
+use quorate::grpc_code::Code;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::term::{Cluster, TIMES, Term, bundle, only, read_status, registration, release, status};
-use crate::support::client::put;
+use crate::support::access::Access;
+use crate::support::client::{put, requests_so_far};
+use crate::support::etcd::{EtcdVersion, TestEtcd, USER};
 use crate::support::wait::{QUIET, SOON, eventually, same};
 
 /// A leader at 0.5.0 that excludes releases below 0.3.0, over a status that admits them from 0.1.0 on.
@@ -205,6 +208,34 @@ async fn a_node_that_changes_after_the_releases_were_read_refuses_the_restrictio
 }
 
 /// As after a restore: the sum is of a history in which c2 was upgraded, and its revisions are yet to come in this one.
+/// Roles go on meanwhile: no write of a node is why it is refused.
+#[tokio::test]
+async fn nodes_are_written_while_etcd_refuses_the_restricted_status_for_another_reason() {
+    let etcd = TestEtcd::that_demands(Access::Password, EtcdVersion::Installed, 1, &[]).await;
+    let cluster = Cluster::on(etcd).await;
+    cluster.put_status(status(State::Done, 4, 1).encode()).await;
+    let read_at = cluster.register("c1", release(5)).await;
+    // The user may write everything but the status from now on.
+    let grant = |args: &[&str]| {
+        cluster
+            .etcd
+            .etcdctl(&[&["role", "grant-permission"], args].concat())
+    };
+    grant(&["--prefix=true", USER, "read", "/q/"]);
+    grant(&[USER, "readwrite", "/q/", "/q/kubernetes/reconciler/status"]);
+    grant(&[USER, "readwrite", "/q/kubernetes/reconciler/status0", "/q0"]);
+    cluster.etcd.etcdctl(&["user", "revoke-role", USER, "root"]);
+    let (_published, releases) = watch::channel(Some(only("c1", read_at)));
+    let term = cluster.term_on(&bundle(5, 3), TIMES, releases).await;
+    eventually(SOON, "the restriction is refused twice", async || {
+        let refused = requests_so_far(&cluster.client, "txn", Code::PermissionDenied);
+        same(refused >= 2.0, true)
+    })
+    .await;
+    let allowed = timeout(SOON, term.node_writes.allowed()).await;
+    assert!(allowed.is_ok(), "they are held back");
+}
+
 #[tokio::test]
 async fn a_sum_of_another_history_of_the_store_restricts_nothing() {
     let cluster = Cluster::start().await;

@@ -357,10 +357,12 @@ impl Cluster {
             times,
             summaries: Latest::default(),
         };
+        let node_writes = controller.node_writes.clone();
         let mut gate = JoinSet::new();
         gate.spawn(controller.run());
         Term {
             leadership,
+            node_writes,
             gate,
             tasks: JoinSet::new(),
             recorder,
@@ -399,6 +401,7 @@ pub fn only(node: &str, revision: Revision) -> Releases {
 /// A term under way.
 pub struct Term {
     pub leadership: Leadership,
+    pub node_writes: NodeWrites,
     /// The controller alone.
     pub gate: JoinSet<()>,
     tasks: JoinSet<()>,
