@@ -7,7 +7,7 @@ use quorate::grpc_code::Code;
 use super::{Site, free_url};
 use crate::support::etcd::{PASSWORD, USER};
 use crate::support::metrics::requests_so_far;
-use crate::support::quorate::{Finished, Launch, quorate_with};
+use crate::support::quorate::{Finished, Launch, TestReplica, quorate_with};
 use crate::support::wait::{QUIET, SOON, eventually, same};
 
 /// An etcd that demands a password since its members were adopted.
@@ -41,6 +41,19 @@ impl Guarded {
         self.run_with(args, "").await
     }
 
+    /// Starts a leader, and has a node become a manager that has yet to join.
+    async fn led_with_manager(&self, node: &str) -> TestReplica {
+        let launch = Launch::on(&self.site.etcd);
+        let mut replica = launch.flag(&self.user[0]).flag(&self.user[1]).start("r1");
+        replica.wait_leading().await;
+        let worker = super::document(node, "worker");
+        self.run_with(&["apply", "-f", "-"], &worker).await.expect_done();
+        self.run(&["promote", node, "--wait", "--timeout", "30s"])
+            .await
+            .expect_done();
+        replica
+    }
+
     /// Waits until the description of a node has all of these words.
     async fn described(&self, node: &str, words: &[&str]) {
         eventually(SOON, &format!("{node} is described by {words:?}"), async || {
@@ -57,16 +70,7 @@ impl Guarded {
 #[tokio::test]
 async fn what_etcd_denies_for_want_of_the_role_root_says_what_to_do_and_goes_on_once_that_is_done() {
     let etcd = Guarded::start(3).await;
-    let launch = Launch::on(&etcd.site.etcd)
-        .flag(&etcd.user[0])
-        .flag(&etcd.user[1]);
-    let mut replica = launch.start("r1");
-    replica.wait_leading().await;
-    let worker = super::document("n4", "worker");
-    etcd.run_with(&["apply", "-f", "-"], &worker).await.expect_done();
-    etcd.run(&["promote", "n4", "--wait", "--timeout", "30s"])
-        .await
-        .expect_done();
+    let _replica = etcd.led_with_manager("n4").await;
     let url = free_url();
     let join = async |limit: &str| {
         let args = ["join", "n4", "--peer-url", &url, "-o", "env", "--timeout", limit];
@@ -111,14 +115,7 @@ async fn what_etcd_denies_for_want_of_the_role_root_says_what_to_do_and_goes_on_
 async fn a_join_that_cannot_be_written_is_tried_less_and_less_often() {
     let etcd = Guarded::start(1).await;
     let server = &etcd.site.etcd;
-    let launch = Launch::on(server).flag(&etcd.user[0]).flag(&etcd.user[1]);
-    let mut replica = launch.start("r1");
-    replica.wait_leading().await;
-    let worker = super::document("n4", "worker");
-    etcd.run_with(&["apply", "-f", "-"], &worker).await.expect_done();
-    etcd.run(&["promote", "n4", "--wait", "--timeout", "30s"])
-        .await
-        .expect_done();
+    let replica = etcd.led_with_manager("n4").await;
     etcd.run(&["pause", "roles"]).await.expect_done();
     let url = free_url();
     let join = ["join", "n4", "--peer-url", &url, "--timeout", "2s"];
