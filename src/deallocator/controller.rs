@@ -168,7 +168,7 @@ impl<'d> TermState<'d> {
             }
             match &outcome {
                 Ok(end) => self.acts.done(item, end.revision()),
-                Err(_) => self.acts.failed(item),
+                Err(stop) => self.acts.failed(item, stop.policy()),
             }
             match outcome {
                 Ok(End::Unneeded(_) | End::Undone(_)) => debug!("no longer to do: {}", Summary(&[action])),

@@ -6,6 +6,7 @@ use super::kv::Revision;
 use super::session::Window;
 use super::txn::{Committed, Txn, TxnError};
 use crate::mutation::{self, Guard};
+use crate::retry::Policy;
 
 /// Leadership of one term. Only the election makes one. Its holder may write as the leader while the election key exists
 /// with the create revision with which the term was won.
@@ -73,6 +74,14 @@ impl Stop {
             Err(Self::Unavailable(error)) => error.code,
         }
     }
+
+    /// How long what was stopped rests before the next attempt.
+    pub fn policy(&self) -> Policy {
+        match self {
+            Self::Unavailable(error) if !error.is_retryable() => Policy::REFUSED,
+            Self::Unavailable(_) | Self::Stale | Self::LostLeadership => Policy::ETCD,
+        }
+    }
 }
 
 impl From<FencedError> for Stop {
@@ -132,5 +141,15 @@ mod tests {
         for unavailable in [FencedError::Unknown(error()), FencedError::Failed(error())] {
             assert!(matches!(Stop::from(unavailable), Stop::Unavailable(_)));
         }
+    }
+
+    /// INV-9
+    #[test]
+    fn only_what_etcd_refuses_rests_for_longer_than_seconds() {
+        let error = |class| Stop::Unavailable(Error::new("txn", "Any", class, "not now".to_owned()));
+        assert_eq!(error(Class::Denied).policy(), Policy::REFUSED);
+        assert_eq!(error(Class::TooLarge).policy(), Policy::REFUSED);
+        assert_eq!(error(Class::Unavailable).policy(), Policy::ETCD);
+        assert_eq!(Stop::Stale.policy(), Policy::ETCD);
     }
 }

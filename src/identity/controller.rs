@@ -27,6 +27,7 @@ use super::rotator::{Moved, Rotator};
 use super::waits::{Waiting, Waits};
 use crate::etcd::{Fence, Revision, Stop};
 use crate::kube::events::{Notice, Severity};
+use crate::retry::Policy;
 use crate::span;
 use crate::store::writer::{Writer, writer};
 use crate::store::{Follower, Store};
@@ -309,19 +310,25 @@ impl<'c> TermState<'c> {
     }
 
     fn ended(&mut self, about: About, outcome: Outcome) -> Result<(), TermOver> {
-        match outcome {
+        let error = match outcome {
             Ok((revision, done)) => {
                 self.report(&about, &done);
                 self.acts.done(about, revision);
                 return Ok(());
             }
             Err(Unrecorded::Stopped(Stop::LostLeadership)) => return Err(TermOver),
-            Err(Unrecorded::Stopped(Stop::Stale)) => {
-                debug!("something changed before {about} was recorded");
-            }
-            Err(error) => warn!("could not record {about}, retrying: {error}"),
+            Err(error) => error,
+        };
+        if matches!(error, Unrecorded::Stopped(Stop::Stale)) {
+            debug!("something changed before {about} was recorded");
+        } else {
+            warn!("could not record {about}, retrying: {error}");
         }
-        self.acts.failed(about);
+        let policy = match error {
+            Unrecorded::Stopped(stop) => stop.policy(),
+            Unrecorded::Failed(_) => Policy::ETCD,
+        };
+        self.acts.failed(about, policy);
         Ok(())
     }
 

@@ -35,6 +35,9 @@ impl Policy {
     /// For calls to etcd: 100 ms to 5 s, quick after a leader change, calm in an outage.
     pub const ETCD: Self = Self::new(Duration::from_millis(100), Duration::from_secs(5));
 
+    /// For what etcd refuses until someone changes something, such as a right: 100 ms to a minute.
+    pub const REFUSED: Self = Self::new(Duration::from_millis(100), Duration::from_secs(60));
+
     /// Each delay is up to a quarter longer or shorter at random; so none is longer than `most` and a quarter.
     pub const fn new(first: Duration, most: Duration) -> Self {
         Self {

@@ -79,9 +79,9 @@ impl<'t, K: Clone + Hash + Ord + Send + 't, T> Acts<'t, K, T> {
     }
 
     /// It was not done, as far as is known: it rests, longer with each failure in a row.
-    pub fn failed(&mut self, about: K) {
+    pub fn failed(&mut self, about: K, policy: Policy) {
         self.held.remove(&about);
-        self.rests.failed(about, Policy::ETCD);
+        self.rests.failed(about, policy);
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
         ended.sort_unstable();
         assert_eq!(ended, [("a", 1), ("b", 2)], "together");
         acts.done("a", Revision(7));
-        acts.failed("b");
+        acts.failed("b", Policy::ETCD);
         acts.seen(|revision| revision < Revision(7));
         assert!(!acts.is_free(&"a") && !acts.is_free(&"b"));
         acts.seen(|revision| revision <= Revision(7));
@@ -107,12 +107,12 @@ mod tests {
         assert_eq!(acts.next(|_| true).await, []);
         assert!(acts.is_free(&"b"));
         // Its next failure is the second in a row, unless it was not due any more.
-        acts.failed("b");
+        acts.failed("b", Policy::REFUSED);
         assert_eq!(acts.rests.failures(&"b"), 2);
         assert_eq!(acts.next(|_| false).await, []);
         assert_eq!(acts.rests.failures(&"b"), 0);
         // What was done has not failed.
-        acts.failed("a");
+        acts.failed("a", Policy::ETCD);
         acts.done("a", Revision(8));
         assert_eq!(acts.rests.failures(&"a"), 0);
     }

@@ -1,6 +1,9 @@
 //! An etcd that is restored from a snapshot under a running replica: its records of volumes are those of an earlier time.
 
 use super::*;
+use crate::support::access::Access;
+use crate::support::base::Base;
+use crate::support::etcd::{EtcdVersion, TestEtcd, USER};
 
 /// INV-6, INV-11, INV-12
 #[tokio::test]
@@ -164,4 +167,28 @@ async fn what_was_being_published_in_a_snapshot_leaves_its_node_only_once_the_no
     world.unpublish("data", "n1").await;
     assert_eq!(world.attached(&id), [""; 0]);
     after.stop().await.unwrap();
+}
+
+/// Nothing that waits for a person to grant a right keeps volumes waiting, unless it is needed to see that etcd was restored.
+#[tokio::test]
+async fn a_leader_that_may_not_record_the_history_of_etcd_says_so_and_works() {
+    let etcd = TestEtcd::that_demands(Access::Password, EtcdVersion::Installed, 1, &[]).await;
+    let world = World::on(Base::on(etcd).await, TestPlugin::start().await).await;
+    let root = |args: &[&str]| world.etcd.etcdctl_as_root(args);
+    root(&["user", "revoke-role", USER, "root"]);
+    root(&["role", "revoke-permission", "--prefix=true", USER, "/quorate/"]);
+    let grant = |args: &[&str]| root(&[&["role", "grant-permission"], args].concat());
+    grant(&["--prefix=true", USER, "read", "/quorate/"]);
+    grant(&[USER, "readwrite", "/quorate/", "/quorate/history/"]);
+    grant(&[USER, "readwrite", "/quorate/history0", "/quorate0"]);
+    let mut replica = Launch::on(&world.etcd).start("r1");
+    replica.wait_leading().await;
+    world.apply(&volume("data", "")).await;
+    world.publish("data", "n1").await;
+    replica.stop().await.unwrap();
+    let log = replica.log();
+    assert!(
+        log.contains("that etcd is restored from a snapshot would not be noticed"),
+        "{log}"
+    );
 }

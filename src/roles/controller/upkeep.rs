@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::etcd::{FencedError, KeyRange, Revision};
+use crate::etcd::{FencedError, KeyRange, Revision, Stop};
 use crate::failpoint;
 use crate::roles::index::Index;
 use crate::roles::owner::Owner;
@@ -107,7 +107,10 @@ impl Upkeep {
         for (key, Ended { result, .. }) in &ended {
             match result {
                 Ok(revision) => self.acts.done(key.clone(), *revision),
-                Err(_) => self.acts.failed(key.clone()),
+                Err(error) => {
+                    let policy = Stop::from(error.clone()).policy();
+                    self.acts.failed(key.clone(), policy);
+                }
             }
         }
         ended.into_iter().map(|(_, ended)| ended).collect()

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use prost::Message;
 use tracing::{debug, warn};
 
-use crate::etcd::{Revision, Stop};
+use crate::etcd::{Error, FencedError, Revision, Stop};
 use crate::kube::events::{Notice, Severity};
 use crate::proto::{Publication, StoreHistory, Volume};
 use crate::retry::Delays;
@@ -30,7 +30,12 @@ pub(super) async fn settle(env: &Env, notices: &Notices) -> Result<(), TermOver>
             Ok(()) => return Ok(()),
             Err(Stop::LostLeadership) => return Err(TermOver),
             Err(Stop::Stale) => {}
-            Err(Stop::Unavailable(error)) => debug!("cannot say whether etcd was restored: {error}"),
+            Err(Stop::Unavailable(error)) if error.is_retryable() => {
+                debug!("cannot say whether etcd was restored: {error}");
+            }
+            Err(Stop::Unavailable(error)) => {
+                warn!("volumes wait, as it cannot be said whether etcd was restored: {error}");
+            }
         }
         delays.wait().await;
     }
@@ -49,7 +54,7 @@ async fn settle_once(env: &Env, notices: &Notices) -> Result<(), Stop> {
             return Ok(());
         }
         Err(error) if !error.is_retryable() => {
-            warn!("that etcd is restored from a snapshot would not be noticed: {error}");
+            warn_unnoticed(&error);
             return Ok(());
         }
         Err(error) => return Err(error.into()),
@@ -73,10 +78,17 @@ async fn settle_once(env: &Env, notices: &Notices) -> Result<(), Stop> {
             history.restored_at = Some(time::to_proto(Timestamp::now()));
         }
     }
-    // Last: a leader that does not come to it leaves all of it to the next one.
+    // Last: a leader that does not come to it leaves all of it to the next one. So does one that etcd refuses this write.
     let unit = Unit::new().put(keys.volume_history(), written, history.encode_to_vec());
-    env.writer.write(unit).await?;
+    match env.writer.write(unit).await {
+        Err(FencedError::Failed(error)) if !error.is_retryable() => warn_unnoticed(&error),
+        written => _ = written?,
+    }
     Ok(())
+}
+
+fn warn_unnoticed(error: &Error) {
+    warn!("that etcd is restored from a snapshot would not be noticed: {error}");
 }
 
 /// Has only the words of nodes end what may be published to them. Returns how many publications are concerned.

@@ -7,6 +7,7 @@ use crate::proto::join::Progress;
 use crate::proto::{
     Join, JoinRequest, LastPause, Member, Metadata, Node, NodeSpec, NodeStatus, RemovedNode, Role,
 };
+use crate::retry::Policy;
 use crate::store::Update;
 
 const KEEP: Duration = Duration::from_secs(100);
@@ -174,7 +175,7 @@ fn an_expired_record_is_due_at_once_unless_its_deletion_is_under_way_unseen_or_h
     assert!(!upkeep.begin_all(expired()), "and is not begun twice");
     assert_eq!(upkeep.acts.under_way(), 1);
 
-    upkeep.acts.failed(key.clone());
+    upkeep.acts.failed(key.clone(), Policy::ETCD);
     assert_eq!(due(&upkeep, 11), None, "it has failed");
     upkeep.acts.done(key, Revision(11));
     upkeep.seen(Revision(10));
