@@ -98,7 +98,9 @@ pub fn compare(seen: &VolumeSnapshot, listed: &HashMap<String, BTreeSet<String>>
     };
     for (node, publication) in &seen.publications {
         let id = stored_node_id(publication);
-        let is_listed = drift.strays.remove(id);
+        // Two publications may store one id.
+        let is_listed = nodes.contains(id);
+        drift.strays.remove(id);
         // One that a call has yet to publish is not lost where the list does not have it.
         if !is_listed && !id.is_empty() && is_published(publication) {
             drift.lost.insert(node.clone());
@@ -180,6 +182,12 @@ mod tests {
             assert_eq!(drift, Some(Drift::default()), "{nodes:?}");
         }
         assert_eq!(compare(&seen, &listed("another", &["csi-n9"])), None);
+        let twice = self::seen(&[
+            ("n1", State::Published, "csi-x"),
+            ("n2", State::Published, "csi-x"),
+        ]);
+        let drift = compare(&twice, &listed("v", &["csi-x"]));
+        assert_eq!(drift, Some(Drift::default()), "one machine under two names");
     }
 
     #[test]

@@ -90,6 +90,8 @@ pub struct RetryState {
     finals: BTreeMap<Target, Failure>,
     /// How many snapshots of this pass were stale.
     stale: u32,
+    /// The records of others for which it has waited.
+    awaited: Vec<Awaited>,
     /// Whether something is wanted that the plugin does not offer; its next session may.
     pub waits_for_offer: bool,
     /// Whether the conditions were written in this pass, or since the plugin was connected again in it.
@@ -342,7 +344,13 @@ impl Unsettled {
             Some(WaitsFor::Other) => _ = self.for_other.insert(name.clone()),
             Some(WaitsFor::Record(read)) => {
                 let waiting = self.for_records.entry(read.record.clone()).or_default();
-                waiting.insert(name.clone());
+                if waiting.insert(name.clone()) {
+                    self.states
+                        .entry(name.clone())
+                        .or_default()
+                        .awaited
+                        .push(read.record.clone());
+                }
             }
             // Of the plugin that had too little.
             Some(WaitsFor::Capacity) | None => {}
@@ -402,7 +410,8 @@ impl Unsettled {
 
     /// The volume is settled, or its record is gone.
     pub fn forget(&mut self, name: &Name) {
-        self.states.remove(name);
+        let state = self.states.remove(name).unwrap_or_default();
+        self.waits_no_more(name, &state.awaited);
         self.backoff.succeeded(name);
         // A rest after a call goes on: a volume with this id at the plugin may be asked for again.
         if !self.unanswered.is_resting(name) {

@@ -11,7 +11,7 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, SelectAll, unfold};
 use tokio::time::Instant;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::index::{Index, Part};
 use super::lanes::Lane;
@@ -168,7 +168,14 @@ impl TermState {
             let is_more_woken = !self.woken.is_empty() && is_complete;
             let is_more = is_more_woken || !self.comparing.is_empty();
             tokio::select! {
-                Some((part, update)) = updates.next() => self.take_in(part, update),
+                Some((part, update)) = updates.next() => {
+                    self.take_in(part, update);
+                    if self.index.went_back() {
+                        // The next term begins with what follows from that.
+                        warn!("the term ends, since etcd was restored from a snapshot: its volumes are in an earlier state");
+                        return;
+                    }
+                }
                 Some(completion) = self.operations.next() => {
                     if let Err(TermOver) = self.on_completion(completion) {
                         return;

@@ -19,7 +19,11 @@ use crate::wipe::wipe;
 pub(super) struct Feed<'i> {
     index: &'i mut Index,
     part: Part,
+    /// What is known at this revision or later stays; `None`: what is known later than what comes.
+    stays_from: Option<Revision>,
     pub(super) changes: Vec<Change>,
+    /// What came, and is older than what is known.
+    pub(super) older: Vec<KeyValue>,
 }
 
 /// What a key names.
@@ -41,7 +45,66 @@ impl<'i> Feed<'i> {
         Self {
             index,
             part,
+            stays_from: None,
             changes: Vec::new(),
+            older: Vec::new(),
+        }
+    }
+
+    /// One for what a list of this revision shows: nothing that is known at that revision or earlier is later than that.
+    pub(super) fn of_list(index: &'i mut Index, part: Part, listed: Revision) -> Self {
+        Self {
+            stays_from: Some(Revision(listed.0 + 1)),
+            ..Self::new(index, part)
+        }
+    }
+
+    /// The revision at which a record is known, or to be gone.
+    fn known(&self, key: &Key, text: &[u8]) -> Option<Revision> {
+        let index = &*self.index;
+        let record = match key {
+            Key::Volume(name) => index.volumes.get(name).and_then(|entry| entry.volume.as_ref()),
+            Key::Publication(volume, node) => {
+                let entry = index.volumes.get(volume);
+                entry.and_then(|entry| entry.publications.get(node))
+            }
+            _ => None,
+        };
+        let node = match key {
+            Key::Node(name) => index.nodes.get(name).map(|node| node.mod_revision),
+            _ => None,
+        };
+        let record = record.map(|stored| stored.mod_revision);
+        let gone = index.followed[self.part as usize].gone.get(text).copied();
+        record.max(node).max(gone)
+    }
+
+    /// What comes next replaces the record, whatever its revision.
+    fn forget_revision(&mut self, key: &Key) {
+        let index = &mut *self.index;
+        match key {
+            Key::Volume(name) => {
+                if let Some(stored) = index
+                    .volumes
+                    .get_mut(name)
+                    .and_then(|entry| entry.volume.as_mut())
+                {
+                    stored.mod_revision = Revision::ABSENT;
+                }
+            }
+            Key::Publication(volume, node) => {
+                if let Some(entry) = index.volumes.get_mut(volume)
+                    && entry.publications.get(node).is_some()
+                {
+                    entry.publications.get_or_default(node).mod_revision = Revision::ABSENT;
+                }
+            }
+            Key::Node(name) => {
+                if let Some(node) = index.nodes.get_mut(name) {
+                    node.mod_revision = Revision::ABSENT;
+                }
+            }
+            _ => {}
         }
     }
 
@@ -103,15 +166,19 @@ fn around<'a>(by: &'a HashMap<Name, BTreeSet<Name>>, what: &Name) -> impl Iterat
 
 impl Indexed for Feed<'_> {
     fn put(&mut self, kv: KeyValue) {
-        let gone = self.index.followed[self.part as usize].gone.get(&kv.key);
-        if gone.is_some_and(|deleted| kv.mod_revision < *deleted) {
-            return;
-        }
         let Some(key) = self.parse(&kv.key) else {
             return;
         };
-        let index = &mut *self.index;
         let revision = kv.mod_revision;
+        let known = self.known(&key, &kv.key);
+        if let Some(known) = known.filter(|known| *known > revision) {
+            if self.stays_from.is_none_or(|from| known >= from) {
+                self.older.push(kv);
+                return;
+            }
+            self.forget_revision(&key);
+        }
+        let index = &mut *self.index;
         match key {
             Key::Volume(name) => {
                 let put = |index: &mut Index| index.put_volume(name.clone(), kv.into());

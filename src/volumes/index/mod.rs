@@ -180,6 +180,9 @@ struct Followed {
     /// Keys that this leader deleted, with the revisions, until the copy has come to them. Older states of these keys are
     /// ignored.
     gone: HashMap<Vec<u8>, Revision>,
+    /// What the list that is being read shows, and is older than what was known. Once the revision of the list is known, it says which is
+    /// right: an own write may be later than the list, or etcd may have been restored, and have another history (INV-11).
+    older: Vec<KeyValue>,
 }
 
 /// The copy of every range, and the ways from plugins, nodes and secrets to volumes.
@@ -209,6 +212,8 @@ pub struct Index {
     followed: [Followed; Part::ALL.len()],
     /// Whether every range was listed once. Until then nothing is planned, and then every volume is.
     was_complete: bool,
+    /// Whether a list showed an earlier state than the one that was known before it.
+    went_back: bool,
     counts: HashMap<State, i64>,
     troubles: Troubles,
     changes: u64,
@@ -250,6 +255,7 @@ impl Index {
             by_volume_id: HashMap::new(),
             followed: Default::default(),
             was_complete: false,
+            went_back: false,
             counts: HashMap::new(),
             troubles: Troubles::default(),
             changes: 0,
@@ -390,15 +396,39 @@ impl Index {
 
     /// Takes in a step of following a range. Returns what changed: before every range was listed once, of the volumes themselves alone.
     pub fn take_in(&mut self, part: Part, update: Update) -> Vec<Change> {
+        let listed = match update {
+            Update::Listed(revision) => Some(revision),
+            Update::Page { .. } | Update::Events(_) => None,
+        };
+        let is_page = matches!(update, Update::Page { .. });
+        if matches!(update, Update::Page { first: true, .. }) {
+            self.followed[part as usize].older.clear();
+        }
         let mut synced = std::mem::take(&mut self.followed[part as usize].synced);
         let mut feed = Feed::new(self, part);
         synced.take_in(update, &mut feed);
-        let changes = feed.changes;
+        let (mut changes, older) = (feed.changes, feed.older);
+        if is_page {
+            self.followed[part as usize].older.extend(older);
+        }
+        if let Some(listed) = listed {
+            let older = std::mem::take(&mut self.followed[part as usize].older);
+            let mut feed = Feed::of_list(self, part, listed);
+            older.into_iter().for_each(|kv| feed.put(kv));
+            let mut replaced = feed.changes;
+            self.went_back |= !replaced.is_empty();
+            changes.append(&mut replaced);
+        }
         let followed = &mut self.followed[part as usize];
         followed.gone.retain(|_, deleted| !synced.shows(*deleted));
         followed.synced = synced;
         self.was_complete |= self.is_complete();
         changes
+    }
+
+    /// Whether etcd showed that it was restored from a snapshot: what the leader knew did not happen in this history (INV-11).
+    pub fn went_back(&self) -> bool {
+        self.went_back
     }
 
     /// Takes in the record of a volume, of a publication or of a node as this leader wrote or read it; `now` is the value, or the

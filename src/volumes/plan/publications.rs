@@ -38,7 +38,9 @@ impl Ending<'_> {
             let uid = node_uid(self.publication).to_owned();
             return Some(Lost::Removed { uid, revision });
         }
-        let node = self.node.filter(|node| node.out_of_service)?;
+        // That was said of the present node, which may be another one.
+        let is_its_node = missing(self.name, self.publication, self.node).is_none();
+        let node = self.node.filter(|node| node.out_of_service && is_its_node)?;
         Some(Lost::OutOfService(node.mod_revision))
     }
 
@@ -137,7 +139,9 @@ impl Ending<'_> {
                 return;
             }
         };
-        if csi_node_id.is_empty() || mutation::without(Guard::Unpublish) {
+        // A node that came back under another name has the volume there. The last publication that stores the id ends with a call.
+        let is_kept = others_with(self.name, csi_node_id, observed).any(|other| !is_leaving(other));
+        if csi_node_id.is_empty() || is_kept || mutation::without(Guard::Unpublish) {
             decision.choose(Step::EndPublication {
                 node: self.name.clone(),
                 restart,
@@ -316,6 +320,13 @@ pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) 
                 let message = format!("the volume is being unpublished from node id {csi_node_id}{way_out}");
                 decision.wait(&target, WaitReason::Unpublishing, message);
             }
+            // A call for that may be under way, which takes away what is published beside it (INV-3).
+            Some(csi_node_id) if others_with(node, csi_node_id, observed).any(is_leaving) => {
+                let message = format!(
+                    "the volume is being unpublished from node id {csi_node_id}, which another publication of it stores"
+                );
+                decision.wait(&target, WaitReason::Unpublishing, message);
+            }
             Some(csi_node_id) => decision.choose(Step::Publish {
                 node: node.clone(),
                 csi_node_id: csi_node_id.to_owned(),
@@ -331,6 +342,24 @@ pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) 
             }
         }
     }
+}
+
+/// The other publications of the volume that store this node id: a machine may have come back as a node of another name.
+fn others_with<'a>(
+    node: &'a Name,
+    csi_node_id: &'a str,
+    observed: &'a Observed<'_>,
+) -> impl Iterator<Item = &'a Publication> {
+    let others = observed
+        .publications
+        .iter()
+        .filter(move |(name, _)| *name != node);
+    let others = others.map(|(_, publication)| publication);
+    others.filter(move |other| !csi_node_id.is_empty() && stored_node_id(other) == csi_node_id)
+}
+
+fn is_leaving(publication: &Publication) -> bool {
+    state(publication) == State::PendingUnpublish
 }
 
 /// Whether a call has yet to publish the volume to the node.

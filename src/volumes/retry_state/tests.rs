@@ -312,6 +312,27 @@ fn capacity_is_tried_by_other_volumes_each_time() {
 }
 
 #[test]
+fn nothing_is_remembered_of_what_a_volume_that_is_gone_has_waited_for() {
+    let mut unsettled = Unsettled::default();
+    let read = ReadRecord {
+        record: Awaited::Tombstone(name("t")),
+        revision: Revision(1),
+    };
+    for waits_for in [WaitsFor::Other, WaitsFor::Record(Box::new(read))] {
+        let waits_for = Some(waits_for);
+        let failure = Failure {
+            waits_for,
+            ..failure(Some(SLOW))
+        };
+        unsettled.fail(&data(), Target::Volume, failure);
+    }
+    unsettled.await_capacity(&name("p"), &data());
+    unsettled.forget(&data());
+    assert!(unsettled.for_other.is_empty() && unsettled.for_records.is_empty());
+    assert!(unsettled.for_capacity.is_empty(), "{:?}", unsettled.for_capacity);
+}
+
+#[test]
 fn a_record_that_changes_is_news_for_what_failed_for_it_and_still_does() {
     let mut unsettled = Unsettled::default();
     let (old, later) = (name("old"), name("later"));

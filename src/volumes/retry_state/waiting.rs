@@ -60,6 +60,23 @@ impl Unsettled {
         own.into_iter().chain(others.cloned()).collect()
     }
 
+    /// The volume waits for nothing, and has waited for these records.
+    pub(super) fn waits_no_more(&mut self, name: &Name, awaited: &[Awaited]) {
+        self.for_other.remove(name);
+        self.for_capacity.retain(|_, of_plugin| {
+            of_plugin.waiting.remove(name);
+            !of_plugin.waiting.is_empty()
+        });
+        for record in awaited {
+            if let Some(waiting) = self.for_records.get_mut(record) {
+                waiting.remove(name);
+                if waiting.is_empty() {
+                    self.for_records.remove(record);
+                }
+            }
+        }
+    }
+
     /// The plugin had no capacity for the volume.
     pub fn await_capacity(&mut self, driver: &Name, name: &Name) {
         let of_plugin = self.for_capacity.entry(driver.clone()).or_default();

@@ -28,6 +28,49 @@ fn a_list_deletes_what_it_does_not_show_but_not_what_was_written_after_it() {
     assert_eq!(index.count(State::Creating), 1);
 }
 
+/// INV-11: as after a restore that no one has noticed, where the store has come past what was known.
+#[test]
+fn what_a_list_shows_replaces_what_was_known_before_it_although_that_was_written_later() {
+    let mut index = full();
+    let known = vec![publication("a", "n1", 15), publication("a", "n2", 25)];
+    events(&mut index, Part::Publications, known);
+    let own = publication("a", "n3", 35);
+    index.note(&own.key.clone(), Ok(&own));
+    events(&mut index, Part::Nodes, vec![node("n1", 1, "later", 16)]);
+    events(&mut index, Part::Volumes, vec![volume("a", 17)]);
+    index.note(&keys().volume(&name("b")), Err(Revision(18)));
+
+    assert!(!index.went_back());
+    let shown = ["n1", "n2", "n3"].map(|node| publication("a", node, 12));
+    let changes = listed(&mut index, Part::Publications, shown.to_vec(), 20);
+    assert!(index.went_back());
+    let seen = index.observe(&name("a")).unwrap();
+    let revisions = ["n1", "n2", "n3"].map(|node| seen.revisions[&name(node)].0);
+    assert_eq!(revisions, [12, 25, 35], "an own write may be later than the list");
+    assert_eq!(changes, [Change::Record(name("a"), Revision(12))]);
+    listed(&mut index, Part::Nodes, vec![node("n1", 1, "csi-n1", 6)], 20);
+    listed(
+        &mut index,
+        Part::Volumes,
+        vec![volume("a", 3), volume("b", 4)],
+        20,
+    );
+    let seen = index.observe(&name("a")).unwrap();
+    assert_eq!(seen.revision, Revision(3));
+    assert_eq!(seen.nodes[&name("n1")].mod_revision, Revision(6));
+    assert!(index.observe(&name("b")).is_some(), "it exists in this history");
+    // A list that was not read to its end says nothing.
+    events(&mut index, Part::Publications, vec![publication("a", "n1", 45)]);
+    let page = |keys| Update::Page { first: true, keys };
+    index.take_in(Part::Publications, page(vec![publication("a", "n1", 12)]));
+    index.take_in(Part::Publications, page(vec![publication("a", "n1", 45)]));
+    index.take_in(Part::Publications, Update::Listed(Revision(50)));
+    assert_eq!(
+        index.observe(&name("a")).unwrap().revisions[&name("n1")],
+        Revision(45)
+    );
+}
+
 #[test]
 fn what_a_list_shows_again_unchanged_stays() {
     let mut index = full();

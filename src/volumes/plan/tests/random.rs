@@ -161,7 +161,12 @@ impl World {
             }
             Other::AddNode(index) => {
                 self.ids += 1;
-                let mut added = node(&format!("csi-{}-{}", NAMES[index], self.ids));
+                // A machine that comes back under another name reports the id of before.
+                let id = match self.ids % 3 {
+                    0 => "csi-shared".to_owned(),
+                    _ => format!("csi-{}-{}", NAMES[index], self.ids),
+                };
+                let mut added = node(&id);
                 added.uid = format!("uid-{}", self.ids);
                 nodes.entry(name(NAMES[index])).or_insert(added);
             }
@@ -291,6 +296,12 @@ impl World {
                 assert!(!csi_node_id.is_empty(), "an empty node id");
                 assert!(!volume.is_marked());
                 let single = scope_of(volume) != Scope::MultiNode;
+                let mut others = publications.iter().filter(|(other, _)| **other != node);
+                assert!(
+                    !others.any(|(_, other)| state(other) == State::PendingUnpublish
+                        && stored_node_id(other) == csi_node_id),
+                    "a call to unpublish may be under way"
+                );
                 let there = publications.get_mut(&node).unwrap();
                 if let Some(intended) = record::intend_publish(there, &csi_node_id) {
                     *there = intended;
@@ -313,6 +324,12 @@ impl World {
             } => {
                 assert!(!csi_node_id.is_empty(), "an empty node id");
                 assert_eq!(csi_node_id, stored_node_id(&publications[&node]));
+                let mut others = publications.iter().filter(|(other, _)| **other != node);
+                assert!(
+                    !others.any(|(_, other)| state(other) != State::PendingUnpublish
+                        && stored_node_id(other) == csi_node_id),
+                    "another publication has it there"
+                );
                 if happens {
                     self.attached.remove(&csi_node_id);
                 }
