@@ -114,14 +114,17 @@ pub async fn commit(etcd: &Etcd, txn: Txn, done: &str) -> Result<Option<Revision
                 Class::TooLarge => failure.hint(
                     "etcd takes requests of up to 1.5 MiB, unless its --max-request-bytes says another limit",
                 ),
-                Class::Exhausted if error.message().contains("space exceeded") => failure.hint(
-                    "make space (compact, defragment, or a higher --quota-backend-bytes), then etcdctl alarm disarm",
-                ),
                 _ => failure,
             })
         }
-        Err(TxnError::Unknown(error)) => Err(Failure::failed(format!(
-            "it may or may not be {done} yet, look again: {error}"
-        ))),
+        Err(TxnError::Unknown(error)) => {
+            let failure = Failure::failed(format!("it may or may not be {done} yet, look again: {error}"));
+            Err(match error.is_out_of_space() {
+                true => failure.hint(
+                    "make space (compact, defragment, or a higher --quota-backend-bytes), then etcdctl alarm disarm",
+                ),
+                false => failure,
+            })
+        }
     }
 }

@@ -195,12 +195,8 @@ impl Etcd {
                 },
             );
         }
-        // As long as an endpoint may take to answer. The log-in has no limit of its own.
-        let limit = config.connect_timeout + config.request_timeout / 2;
-        let opened = tokio::time::timeout(limit, Connection::open(&config, &live, credentials)).await;
-        let connection = opened
-            .unwrap_or_else(|_| Err(Error::timed_out("connect", limit)))
-            .map_err(ConnectError::of_connection)?;
+        let opened = Connection::open(&config, &live, credentials).await;
+        let connection = opened.map_err(ConnectError::of_connection)?;
         let etcd = Self(Arc::new(Shared {
             config,
             metrics,

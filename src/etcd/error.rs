@@ -22,7 +22,8 @@ pub enum Class {
     LeaseNotFound,
     /// The message is larger than etcd or this client accepts.
     TooLarge,
-    /// etcd is out of space or asks to slow down. Nothing was applied.
+    /// etcd is out of space or asks to slow down. What ran out of space may have been applied all the same: see
+    /// [`Error::outcome_unknown`].
     Exhausted,
     /// etcd refused the request for any other reason. Nothing was applied.
     Refused,
@@ -193,11 +194,19 @@ impl Error {
         self.class == Class::Unavailable && self.message.contains("tcp connect error")
     }
 
-    /// Whether a write that failed with this may have been applied.
+    /// Whether etcd has no room left for what is written.
+    pub fn is_out_of_space(&self) -> bool {
+        self.class == Class::Exhausted && self.message.contains(OUT_OF_SPACE)
+    }
+
+    /// Whether a write that failed with this may have been applied. etcd applies a write that was proposed before its database was
+    /// full, and only then answers that there is no space.
     pub fn outcome_unknown(&self) -> bool {
-        matches!(self.class, Class::Unavailable | Class::StoreLost)
+        matches!(self.class, Class::Unavailable | Class::StoreLost) || self.is_out_of_space()
     }
 }
+
+const OUT_OF_SPACE: &str = "database space exceeded";
 
 /// The table. Its texts are etcd's own, from api/v3rpc/rpctypes/error.go, and but for one the same from 3.4 to 3.6.
 fn classify(code: Code, message: &str) -> Class {
@@ -217,7 +226,7 @@ fn classify(code: Code, message: &str) -> Class {
         // grpc-go and tonic, respectively.
         ("larger than max", Class::TooLarge),
         ("message length too large", Class::TooLarge),
-        ("database space exceeded", Class::Exhausted),
+        (OUT_OF_SPACE, Class::Exhausted),
         ("too many requests", Class::Exhausted),
         // A raft follower that has yet to reach the revision of a page.
         ("required revision is a future revision", Class::Exhausted),
@@ -349,7 +358,11 @@ mod tests {
     }
 
     #[test]
-    fn only_an_unanswered_write_has_an_unknown_outcome() {
+    fn only_a_write_that_is_not_answered_or_that_ran_out_of_space_has_an_unknown_outcome() {
+        let exhausted = |text: &str| Error::from_status("txn", Code::ResourceExhausted, text, None);
+        let full = exhausted("etcdserver: mvcc: database space exceeded");
+        assert!(full.outcome_unknown() && full.is_retryable() && full.is_out_of_space());
+        assert!(!exhausted("etcdserver: too many requests").outcome_unknown());
         let unanswered = Error::timed_out("txn", Duration::from_secs(5));
         assert!(unanswered.outcome_unknown() && unanswered.is_retryable());
         let denied = Error::new("txn", "PermissionDenied", Class::Denied, String::new());

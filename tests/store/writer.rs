@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use quorate::etcd::{Etcd, FencedError, KeyRange, Revision, Txn};
+use quorate::etcd::{Etcd, FencedError, KeyRange, Revision, Txn, TxnError};
 use quorate::grpc_code::Code;
 use quorate::store::writer::{Proof, Unit, Writer, writer};
 use tokio::task::JoinSet;
@@ -253,8 +253,39 @@ async fn units_that_etcd_has_no_room_for_are_not_sent_one_by_one() {
     let refused = || requests(client, "txn", Code::ResourceExhausted);
     let before = refused();
     let outcomes = write_all(&writer, vec![create("a"), create("b")]).await;
-    let failed = |outcome: &Outcome| matches!(outcome, Err(FencedError::Failed(_)));
-    assert!(outcomes.iter().all(failed), "{outcomes:?}");
+    let unknown = |outcome: &Outcome| matches!(outcome, Err(FencedError::Unknown(_)));
+    assert!(outcomes.iter().all(unknown), "{outcomes:?}");
     assert_eq!(refused() - before, 1.0, "one transaction");
     leader.resign().await;
+}
+
+/// etcd applies what was proposed before its database was full, and then answers that there is no space.
+#[tokio::test]
+async fn what_fills_etcd_is_not_said_to_be_unwritten_where_it_may_be_written() {
+    let etcd = TestEtcd::with(1, &["--quota-backend-bytes=1000000"]).await;
+    let client = connect(&etcd).await;
+    let write = async |key: String| {
+        let written = commit(&client, Txn::new().put(key.as_bytes(), vec![0; 20_000])).await;
+        (key, written)
+    };
+    let (mut unknown, mut written) = (0, 0);
+    for round in 0..100 {
+        let keys = (0..64).map(|number| format!("/fill/{round}/{number}"));
+        for (key, outcome) in join_all(keys.map(write)).await {
+            let is_there = client.get(key.as_bytes()).await.unwrap().0.is_some();
+            match outcome {
+                Ok(_) => assert!(is_there, "{key}"),
+                Err(TxnError::Unknown(_)) => {
+                    unknown += 1;
+                    written += usize::from(is_there);
+                }
+                Err(error) => assert!(!is_there, "{key} is written: {error}"),
+            }
+        }
+        if unknown > 0 {
+            println!("{written} of {unknown} were written");
+            return;
+        }
+    }
+    panic!("etcd never ran out of space");
 }
