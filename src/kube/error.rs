@@ -270,11 +270,11 @@ pub(super) fn classify(
     if whole.is_empty() {
         whole = code.canonical_reason().unwrap_or("no reason given").to_owned();
     }
-    let message = cut(whole.clone());
-    // A refusal may quote what it refuses. What a Secret holds must not get into conditions, Events and the status page.
-    let refused = match operand.resource == "secrets" {
+    // A refusal may quote what it refuses, and an admission webhook may refuse with any code. What a Secret holds must not get into
+    // conditions, Events and the status page.
+    let message = match operand.resource == "secrets" {
         true => cut(refusal::without_values(&whole, &details.causes)),
-        false => message.clone(),
+        false => cut(whole.clone()),
     };
     let after = retry_after.or(details.retry_after_seconds.map(Duration::from_secs));
     match code.as_u16() {
@@ -282,29 +282,24 @@ pub(super) fn classify(
         403 => match refusal::missing_permission(action, operand, &whole) {
             Some(permission) => Cause::Forbidden {
                 permission: Box::new(permission),
-                message,
+                // What names the user and the permission quotes nothing.
+                message: cut(whole),
             },
-            None => Cause::Denied(refused),
+            None => Cause::Denied(message),
         },
         404 if !operand.name.is_empty() && details.name == operand.name => Cause::Absent(message),
         404 => Cause::NotFound(message),
         409 => Cause::Conflict(message),
         410 => Cause::Gone(message),
         422 if refusal::is_other_object(&details.causes) => Cause::Conflict(message),
-        422 if refusal::is_immutable(&details.causes) => Cause::Immutable(refused),
+        422 if refusal::is_immutable(&details.causes) => Cause::Immutable(message),
         429 => Cause::Throttled { message, after },
         // Current servers report an expired continue token as 410, older ones with this reason.
         400 if reason == "Expired" => Cause::Gone(message),
         500 if refusal::is_creation_with_version(&whole) => Cause::NoPrecondition(message),
-        500 if refusal::is_bad_manifest(&whole) => Cause::Rejected {
-            code: 500,
-            message: refused,
-        },
+        500 if refusal::is_bad_manifest(&whole) => Cause::Rejected { code: 500, message },
         code @ 500..=599 => Cause::Server { code, message, after },
-        code => Cause::Rejected {
-            code,
-            message: refused,
-        },
+        code => Cause::Rejected { code, message },
     }
 }
 
@@ -448,6 +443,13 @@ mod tests {
             assert_eq!(
                 refused(code, body),
                 format!("{begin} (the rest may quote the secret)")
+            );
+        }
+        for code in [404, 409, 410, 429, 500, 503] {
+            let shown = refused(code, denied);
+            assert!(
+                !shown.contains("s3cr3t") && shown.contains("w.example"),
+                "{shown}"
             );
         }
         // What names the user and the permission quotes nothing.

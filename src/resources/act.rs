@@ -19,6 +19,21 @@ use crate::kube::{
 /// every time has another writer at work; the next pass looks again.
 pub(super) const ATTEMPTS: u32 = 4;
 
+/// Conflicts within one pass after which the object is found as it was. A second one is no conflict, whatever its code: an admission
+/// webhook may refuse with any code.
+pub(super) const MOST_UNCHANGED: u32 = 1;
+
+/// Whether two looks found the same state of an object.
+pub(super) fn is_same(before: Option<&Meta>, after: Option<&Meta>) -> bool {
+    match (before, after) {
+        (None, None) => true,
+        (Some(before), Some(after)) => {
+            before.uid == after.uid && before.resource_version == after.resource_version
+        }
+        _ => false,
+    }
+}
+
 /// Writes and deletes objects.
 #[derive(Clone)]
 pub(super) struct Actor {
@@ -142,17 +157,19 @@ impl WriteResult {
             _ if changed => Outcome::Applied,
             _ => Outcome::Unchanged,
         };
-        let mended = match step {
-            Step::Create { mends: true } => Some(None),
-            Step::Apply {
-                why: ApplyReason::Changed,
-                ..
-            } if changed && restores(observed, meta) => {
-                let who = observed.and_then(|seen| seen.last_manager_besides(FIELD_MANAGER));
-                Some(who.map(str::to_owned))
-            }
-            _ => None,
+        let is_mend = match step {
+            Step::Create { mends } => *mends,
+            Step::Apply { why, .. } => match why {
+                ApplyReason::Changed => changed && restores(observed, meta),
+                ApplyReason::Adopted { again } => changed && *again,
+                ApplyReason::FirstLook => false,
+            },
+            _ => false,
         };
+        let mended = is_mend.then(|| {
+            let who = observed.and_then(|seen| seen.last_manager_besides(FIELD_MANAGER));
+            who.map(str::to_owned)
+        });
         Self {
             mended,
             ..Self::in_place(outcome, meta)
@@ -211,6 +228,7 @@ impl Actor {
         let object = &manifest.object;
         let mut observed = write.observed.clone();
         let mut step = write.step.clone();
+        let mut unchanged = 0;
         if let Some(Recreation {
             why,
             dependants,
@@ -230,7 +248,7 @@ impl Actor {
             let adopted = match &step {
                 Step::Apply {
                     uid,
-                    why: ApplyReason::Adopted,
+                    why: ApplyReason::Adopted { .. },
                 } => Some(uid),
                 _ => None,
             };
@@ -272,7 +290,12 @@ impl Actor {
                 (Next::Fail(why), _) => return Ok(WriteResult::failed(why)),
                 (Next::GiveUp, _) => return Err(error),
             }
-            observed = self.kube.meta(resource, object).await?;
+            let now = self.kube.meta(resource, object).await?;
+            unchanged += u32::from(is_same(observed.as_ref(), now.as_ref()));
+            if unchanged > MOST_UNCHANGED {
+                return Err(error);
+            }
+            observed = now;
             step = replanned(&step, self.plan_again(write, observed.as_ref()));
         }
         Ok(WriteResult::failed(format!(

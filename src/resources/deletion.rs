@@ -72,6 +72,8 @@ pub enum KeepReason {
     WaitsFor(ObjectRef),
     /// This object would go first if it exists, which cannot be seen.
     WaitsForLook(ObjectRef),
+    /// This object would go with it, and stays.
+    Holds(ObjectRef),
 }
 
 impl fmt::Display for KeepReason {
@@ -92,8 +94,32 @@ impl fmt::Display for KeepReason {
                 "waits for {object}, which may exist and cannot be looked at; if it is gone: {}",
                 how_to_forget(object)
             ),
+            Self::Holds(object) => write!(f, "{object} would be deleted with it, and stays"),
         }
     }
+}
+
+/// An object that stays: the bundle holds it, or it is kept although the bundle no longer does.
+pub struct Stays {
+    /// The object.
+    pub object: ObjectRef,
+    /// The name of its kind in paths; `None` if that is not known.
+    pub plural: Option<String>,
+}
+
+/// One of `stays` that the server would delete with this object: one in this namespace, or of the kind that this defines.
+pub fn held_by<'a>(deleted: &ObjectRef, stays: &'a [Stays]) -> Option<&'a ObjectRef> {
+    let (group, kind) = (deleted.group.as_str(), deleted.kind.as_str());
+    let goes_with = |stays: &&Stays| {
+        if kinds::is_namespace(group, kind) {
+            return stays.object.namespace.as_deref() == Some(&deleted.name);
+        }
+        let plural = deleted.name.split_once('.').map(|(plural, _)| plural);
+        kinds::is_definition(group, kind)
+            && kinds::may_serve(deleted, &stays.object.group)
+            && (stays.plural.is_none() || stays.plural.as_deref() == plural)
+    };
+    stays.iter().find(goes_with).map(|stays| &stays.object)
 }
 
 /// The words of [`KeepReason::OtherBundle`] before the name.

@@ -201,7 +201,11 @@ impl Cluster {
                 self.kinds.insert(kind, KindState::Unlisted);
                 continue;
             }
-            let list = ask::list(self.kube.clone(), resource, namespace);
+            let asked_at = match self.kinds.get(&kind) {
+                Some(KindState::Listed(known)) => Some(known.latest().to_owned()),
+                _ => None,
+            };
+            let list = ask::list(self.kube.clone(), resource, namespace, asked_at);
             self.ask(Question::List(kind.clone()), list);
             asked.push((kind, obsolete.is_empty()));
         }

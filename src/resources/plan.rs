@@ -129,7 +129,10 @@ pub enum ApplyReason {
     /// The object was in place and has been changed since.
     Changed,
     /// The object is not ours, and its manifest says to take it over.
-    Adopted,
+    Adopted {
+        /// Whether it was in place before, so that another writer took it away.
+        again: bool,
+    },
 }
 
 /// What to do about an object of the bundle.
@@ -211,7 +214,9 @@ pub fn plan(
     let why = match foreign(wanted.bundle, meta, recorded) {
         None if remembered.in_sync.is_some() => ApplyReason::Changed,
         None => ApplyReason::FirstLook,
-        Some(_) if wanted.adopt => ApplyReason::Adopted,
+        Some(_) if wanted.adopt => ApplyReason::Adopted {
+            again: remembered.in_sync.is_some(),
+        },
         Some(foreign) => return Step::Refuse(foreign),
     };
     Step::Apply {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::bundle::{Bundle, Manifest};
 use super::controller::Settings;
-use super::deletion::{KeepReason, Prune, plan_prune};
+use super::deletion::{KeepReason, Prune, Stays, held_by, plan_prune};
 use super::difference::{Difference, differences};
 use super::inventory::Inventory;
 use super::kinds;
@@ -55,12 +55,12 @@ pub async fn preview(
 ) -> Result<Previews, ApiError> {
     let wanted: HashSet<&ObjectRef> = bundle.manifests.iter().map(|manifest| &manifest.object).collect();
     let mut obsolete = inventory.obsolete(|object| wanted.contains(object));
-    let targets: Vec<Target> = bundle.manifests.iter().map(Target::from).collect();
+    let wanted_targets: Vec<Target> = bundle.manifests.iter().map(Target::from).collect();
     let in_flight = Settings::default().in_flight;
     // A person waits for the limit of each request.
     let mut cluster = Cluster::new(kube.clone(), in_flight, Duration::from_secs(3600));
     let targets = Targets {
-        wanted: &targets,
+        wanted: &wanted_targets,
         obsolete: &obsolete,
     };
     cluster.observe(targets, |_| true).await?;
@@ -91,7 +91,12 @@ pub async fn preview(
     previews.warnings.sort();
     let wanted_uids = wanted.iter().map(|object| inventory.entry(object).uid);
     let wanted_uids: HashSet<String> = wanted_uids.filter(|uid| !uid.is_empty()).collect();
-    for Target { object, version } in &obsolete {
+    let mut staying: Vec<Stays> = wanted_targets
+        .iter()
+        .map(|target| cluster.stays(target))
+        .collect();
+    for target in &obsolete {
+        let Target { object, version } = target;
         let preview = match cluster.look_up(object, version) {
             Ok((_, observed)) => match plan_prune(
                 &bundle.name,
@@ -107,9 +112,24 @@ pub async fn preview(
             Err(LookupError::NotServed { .. }) => Preview::Keep(KeepReason::NotServed.to_string()),
             Err(error) => Preview::Refused(error.about(object)),
         };
+        if preview != Preview::Prune {
+            staying.push(cluster.stays(target));
+        }
         previews.objects.insert(object.clone(), preview);
     }
+    keep_what_holds(&mut previews, &staying);
     Ok(previews)
+}
+
+/// Keeps what an object would be deleted with that stays.
+fn keep_what_holds(previews: &mut Previews, staying: &[Stays]) {
+    for (object, preview) in &mut previews.objects {
+        if *preview == Preview::Prune
+            && let Some(other) = held_by(object, staying)
+        {
+            *preview = Preview::Keep(KeepReason::Holds(other.clone()).to_string());
+        }
+    }
 }
 
 struct DryRunner<'a> {

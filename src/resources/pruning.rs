@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Instant;
 
-use super::act::{ATTEMPTS, Actor, Job, PruneResult, being_deleted};
+use super::act::{ATTEMPTS, Actor, Job, MOST_UNCHANGED, PruneResult, being_deleted, is_same};
 use super::controller::{Reconciler, api_server, etcd};
 use super::deletion::{
-    Deletions, ForgetReason, KeepReason, Prune, how_to_forget, kept_for, plan_prune, stage,
+    Deletions, ForgetReason, KeepReason, Prune, Stays, held_by, how_to_forget, kept_for, plan_prune, stage,
 };
 use super::inventory::Entry;
 use super::jobs::{Ended, Jobs};
@@ -40,6 +40,8 @@ struct Obsolete {
     pending: Option<(u8, KeepReason)>,
     /// The entries of objects of which nothing is known. Each may have to be deleted.
     unknown: Vec<Entry>,
+    /// Those that stay, or may exist.
+    stays: Vec<Stays>,
 }
 
 impl Obsolete {
@@ -59,7 +61,13 @@ impl Obsolete {
                 report.set(object.clone(), Outcome::Pruned);
                 self.forgotten.push(object);
             }
-            Prune::Keep(why) => report.set(object, Outcome::Kept(why.to_string())),
+            Prune::Keep(why) => {
+                self.stays.push(Stays {
+                    object: object.clone(),
+                    plural: Some(deletion.resource.plural),
+                });
+                report.set(object, Outcome::Kept(why.to_string()));
+            }
             Prune::Delete { .. } if self.is_missing => {
                 report.set(object, Outcome::Kept(KeepReason::WaitsForBundle.to_string()));
             }
@@ -70,6 +78,22 @@ impl Obsolete {
             }
             Prune::Delete { .. } => self.stages.entry(stage(&object)).or_default().push(deletion),
         }
+    }
+
+    /// Keeps what an object would be deleted with that stays: `wanted` ones of the bundle, and those that are kept.
+    fn keep_what_holds(&mut self, wanted: Vec<Stays>, report: &mut Report) {
+        self.stays.extend(wanted);
+        for deletions in self.stages.values_mut() {
+            deletions.retain(|Deletion { object, .. }| {
+                let held_by = held_by(object, &self.stays);
+                if let Some(other) = held_by {
+                    let why = KeepReason::Holds(other.clone());
+                    report.set(object.clone(), Outcome::Kept(why.to_string()));
+                }
+                held_by.is_none()
+            });
+        }
+        self.stages.retain(|_, deletions| !deletions.is_empty());
     }
 }
 
@@ -88,6 +112,7 @@ impl Reconciler {
         self.watches.follow(&self.kube, &mut self.cluster);
         let mut sorted = self.sort_out(obsolete, report);
         self.look_for(&mut sorted, report).await;
+        sorted.keep_what_holds(self.wanted_to_stay(), report);
         let Obsolete {
             forgotten,
             stages,
@@ -145,6 +170,10 @@ impl Reconciler {
                     if matches!(error, LookupError::NotServed { .. }) && self.is_defined(&object, &left) {
                         sorted.wait_for(&object, KeepReason::WaitsForLook);
                     }
+                    sorted.stays.push(Stays {
+                        object: object.clone(),
+                        plural: None,
+                    });
                     report.set(object, outcome);
                     continue;
                 }
@@ -267,6 +296,12 @@ impl Reconciler {
         }
     }
 
+    /// The objects that the bundle holds.
+    fn wanted_to_stay(&self) -> Vec<Stays> {
+        let targets = self.bundle.manifests.iter().map(Target::from);
+        targets.map(|target| self.cluster.stays(&target)).collect()
+    }
+
     /// The uids of the objects that the bundle holds.
     fn wanted_uids(&self) -> HashSet<String> {
         let uids = self.wanted().map(|object| self.inventory.entry(object).uid);
@@ -386,7 +421,7 @@ impl Actor {
             recorded,
         } = deletion;
         let mut observed = observed.clone();
-        let mut asked = false;
+        let (mut asked, mut unchanged) = (false, 0);
         for _ in 0..ATTEMPTS {
             let planned = plan_prune(
                 &self.bundle.name,
@@ -426,7 +461,12 @@ impl Actor {
                     PruneResult::stays(Outcome::Deleting(being_deleted(observed.as_ref())))
                 }
                 Err(error) if matches!(error.cause, Cause::Conflict(_)) => {
-                    observed = self.kube.meta(resource, object).await?;
+                    let now = self.kube.meta(resource, object).await?;
+                    unchanged += u32::from(is_same(observed.as_ref(), now.as_ref()));
+                    if unchanged > MOST_UNCHANGED {
+                        return Err(error);
+                    }
+                    observed = now;
                     asked = true;
                     continue;
                 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::time::timeout_at;
 use tracing::info;
 
-use super::act::{Job, Write, WriteResult};
+use super::act::{Job, PruneResult, Write, WriteResult};
 use super::controller::{Reconciler, api_server, etcd};
 use super::inventory::Entry;
 use super::jobs::Ended;
@@ -151,13 +151,7 @@ impl Reconciler {
                     let act = result.act.clone();
                     (remember(&mut self.memory, &write, result), act)
                 }
-                Job::Pruned(Ok(result)) => {
-                    if result.gone {
-                        self.cluster.remove(&object);
-                        forgotten.push(object.clone());
-                    }
-                    (result.outcome, result.act)
-                }
+                Job::Pruned(Ok(result)) => self.take_in_pruned(&object, result, &mut forgotten),
                 // A pass has seen that the object is gone, and has forgotten it, before the request ended.
                 Job::Pruned(Err(error)) if self.inventory.get(&object).is_none() => {
                     self.memory.forget(&object);
@@ -199,6 +193,24 @@ impl Reconciler {
         let Some(error) = down else { return Ok(()) };
         self.jobs.clear();
         Err(api_server(error))
+    }
+
+    /// Takes in what became of a deletion.
+    fn take_in_pruned(
+        &mut self,
+        object: &ObjectRef,
+        result: PruneResult,
+        forgotten: &mut Vec<ObjectRef>,
+    ) -> (Outcome, Option<Act>) {
+        if result.gone {
+            self.cluster.remove(object);
+            forgotten.push(object.clone());
+        }
+        if let Outcome::Failed(why) = &result.outcome {
+            let now = Instant::now();
+            self.memory.failed(object, None, why.clone(), Duration::ZERO, now);
+        }
+        (result.outcome, result.act)
     }
 
     /// Logs an act, and keeps it for the report of the pass. A deletion that a pass saw before the reply came is no second one.

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::bundle::LABEL;
 use super::observe::{Cluster, GroupKind, KindState};
-use crate::kube::{KubeClient, Meta, ObjectEvent, ObjectRef, Watch};
+use crate::kube::{Cause, KubeClient, Meta, ObjectEvent, ObjectRef, Watch};
 use crate::retry::Delays;
 
 /// The latest version of an object that a watch delivered.
@@ -51,6 +51,8 @@ impl Shared {
 struct Pace {
     delays: Delays,
     next: Instant,
+    /// Whether the permission to watch is missing, which was said.
+    is_forbidden: bool,
 }
 
 impl Pace {
@@ -58,7 +60,13 @@ impl Pace {
         Self {
             delays: Delays::new(FIRST_DELAY, LONGEST_DELAY),
             next: Instant::now(),
+            is_forbidden: false,
         }
+    }
+
+    fn succeeded(&mut self) {
+        self.delays.reset();
+        self.is_forbidden = false;
     }
 
     fn failed(&mut self) {
@@ -145,11 +153,11 @@ async fn follow_one(kind: GroupKind, mut watch: Watch, pace: Arc<Mutex<Pace>>, s
         let seen = watch.next().await;
         if asked.elapsed() > LONGEST_DELAY {
             // The watch was open all that time, without a change.
-            paced().delays.reset();
+            paced().succeeded();
         }
         match seen {
             Ok(ObjectEvent { meta, deleted }) => {
-                paced().delays.reset();
+                paced().succeeded();
                 let object = ObjectRef {
                     group: kind.0.clone(),
                     kind: kind.1.clone(),
@@ -170,7 +178,13 @@ async fn follow_one(kind: GroupKind, mut watch: Watch, pace: Arc<Mutex<Pace>>, s
                 return;
             }
             Err(error) => {
-                debug!(%error, "watching again later");
+                match &error.cause {
+                    // Without watches, what others change is noticed by the next pass, and not at once.
+                    Cause::Forbidden { .. } if !std::mem::replace(&mut paced().is_forbidden, true) => {
+                        warn!("a kind is not watched, so that changes are noticed late: {error}");
+                    }
+                    _ => debug!(%error, "watching again later"),
+                }
                 paced().failed();
                 shared.note(|changes| _ = changes.failed.insert(kind.clone()));
             }

@@ -412,3 +412,107 @@ async fn a_deletion_that_is_refused_is_repeated_with_growing_delays() {
         "{deletions} in three seconds (INV-9)"
     );
 }
+
+/// As a webhook refuses that protects what is in use: the code says that the object has changed, and it has not.
+#[tokio::test]
+async fn a_deletion_that_a_webhook_refuses_as_a_conflict_is_reported_in_its_words_and_repeated_with_growing_delays()
+ {
+    let both = config_map("stays", "v") + &config_map("goes", "v");
+    let (site, proxy, mut reconciler) = upgrading(&both, &config_map("stays", "v")).await;
+    let said = json!({"message": "admission webhook \"w.example\" denied the request: in use by one"});
+    proxy.fail("DELETE", "configmaps/goes", usize::MAX, Fault::Refuse(409, said));
+    // The test makes passes for a fixed time; it waits for no condition.
+    let passes = async {
+        loop {
+            let report = reconciler.pass(site.fence()).await;
+            assert_eq!(ended(&report, "failed"), ["ConfigMap default/goes"]);
+            assert!(report.summary().contains("in use by one"), "{}", report.summary());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(3), passes).await;
+    // Twice for each of as many attempts as in the test above.
+    let deletions = deletions(&proxy);
+    assert!(
+        (1..=16).contains(&deletions),
+        "{deletions} in three seconds (INV-9)"
+    );
+}
+
+const TEAM: &str = "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: team, annotations: {quorate.dev/prune: 'true'}}\n";
+
+/// INV-12: the server would delete it with the namespace, while the report says that it stays.
+#[tokio::test]
+async fn a_namespace_is_not_deleted_while_something_in_it_is_kept() {
+    let site = Site::start().await;
+    let in_team = config_map("a", "v").replace("namespace: default", "namespace: team");
+    let other = config_map("other", "v");
+    expect_success(&site.pass(bundle(&[TEAM, &in_team, &other].concat())).await);
+    let keep = json!({"metadata": {"annotations": {"quorate.dev/prune": "false"}}});
+    let path = "/api/v1/namespaces/team/configmaps/a";
+    site.patch(&format!("{path}?fieldManager=operator"), keep).await;
+    let report = site.pass(bundle(&other)).await;
+    assert_eq!(
+        ended(&report, "kept"),
+        ["ConfigMap team/a", "Namespace team"],
+        "{}",
+        report.summary()
+    );
+    let team = site.get("/api/v1/namespaces/team").await.unwrap();
+    assert!(team["metadata"]["deletionTimestamp"].is_null(), "{team}");
+    // It goes once nothing is kept.
+    let allow = json!({"metadata": {"annotations": {"quorate.dev/prune": null}}});
+    site.patch(&format!("{path}?fieldManager=operator"), allow).await;
+    let report = site.pass(bundle(&other)).await;
+    assert_eq!(
+        ended(&report, "pruned"),
+        ["ConfigMap team/a"],
+        "{}",
+        report.summary()
+    );
+    assert_eq!(
+        ended(&report, "deleting"),
+        ["Namespace team"],
+        "{}",
+        report.summary()
+    );
+}
+
+/// INV-12: a bundle that no longer makes a namespace or defines a kind, and still holds objects in it or of it.
+#[tokio::test]
+async fn what_the_bundle_still_needs_is_not_deleted_for_being_dropped() {
+    let site = Site::start().await;
+    let in_team = config_map("a", "v").replace("namespace: default", "namespace: team");
+    let balls = BALLS.replace(
+        "metadata: {name: balls.toys.example.com}",
+        "metadata: {name: balls.toys.example.com, annotations: {quorate.dev/prune: 'true'}}",
+    );
+    let red = "---\napiVersion: toys.example.com/v1\nkind: Ball\nmetadata: {name: red}\nspec: {size: 1}\n";
+    expect_success(
+        &site
+            .pass(bundle(&[TEAM, &in_team, "---", &balls, red].concat()))
+            .await,
+    );
+    let report = site.pass(bundle(&[&in_team, red].concat())).await;
+    let (definition, team) = (
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/balls.toys.example.com",
+        "/api/v1/namespaces/team",
+    );
+    for path in [definition, team] {
+        let found = site.get(path).await.unwrap();
+        assert!(
+            found["metadata"]["deletionTimestamp"].is_null(),
+            "{}",
+            report.summary()
+        );
+    }
+    expect_success(&report);
+    let kept = ended(&report, "kept");
+    assert_eq!(
+        kept,
+        [
+            "Namespace team",
+            "CustomResourceDefinition balls.toys.example.com"
+        ]
+    );
+}

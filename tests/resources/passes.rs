@@ -314,6 +314,30 @@ async fn an_object_that_changes_just_before_its_deletion_is_read_again_first() {
     assert_eq!(site.get(CLASS).await.unwrap()["parameters"]["tier"], "gold");
 }
 
+/// INV-9: the annotation of the manifest lets each attempt take the object over.
+#[tokio::test]
+async fn a_client_that_keeps_taking_an_adopted_object_away_is_named_and_mends_back_off() {
+    let site = Site::start().await;
+    let path = config_map_path("contested");
+    let adopting = config_map("contested", "ours").replace(
+        "namespace: default",
+        "namespace: default, annotations: {quorate.dev/adopt: 'true'}",
+    );
+    let mut reconciler = site.reconciler(bundle(&adopting)).await;
+    expect_success(&reconciler.pass(site.fence()).await);
+    for rounds in 0.. {
+        assert!(rounds < 100, "the contention is never noticed");
+        let theirs = json!({"metadata": {"labels": {"quorate.dev/bundle": null}}, "data": {"key": "theirs"}});
+        site.patch(&format!("{path}?fieldManager=other"), theirs).await;
+        let _ = tokio::time::timeout(Duration::from_millis(200), reconciler.changed()).await;
+        let report = reconciler.pass(site.fence()).await;
+        if report.count("fighting") == 1 {
+            assert!(!report.is_success());
+            return;
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_field_manager_that_keeps_changing_an_object_is_named_and_mends_back_off() {
     let site = Site::start().await;

@@ -45,6 +45,8 @@ pub(super) enum Answer {
         resource: Resource,
         /// The namespace that was listed; `None` for all.
         namespace: Option<String>,
+        /// The latest version of its objects that was known then.
+        asked_at: Option<String>,
         listed: Result<ObjectList, ApiError>,
     },
     Object {
@@ -73,11 +75,17 @@ pub(super) async fn versions(kube: KubeClient, group: String) -> Answer {
     Answer::Versions(kube.versions(&group).await)
 }
 
-pub(super) async fn list(kube: KubeClient, resource: Resource, namespace: Option<String>) -> Answer {
+pub(super) async fn list(
+    kube: KubeClient,
+    resource: Resource,
+    namespace: Option<String>,
+    asked_at: Option<String>,
+) -> Answer {
     let listed = kube.list(&resource, namespace.as_deref(), LABEL).await;
     Answer::List {
         resource,
         namespace,
+        asked_at,
         listed,
     }
 }
@@ -163,6 +171,7 @@ impl Cluster {
                 Answer::List {
                     resource,
                     namespace,
+                    asked_at,
                     listed,
                 },
             ) => {
@@ -172,7 +181,8 @@ impl Cluster {
                             Some(KindState::Listed(known)) => Some(*known),
                             _ => None,
                         };
-                        KindState::Listed(Box::new(Known::of_list(resource, namespace, list, before)))
+                        let known = Known::of_list(resource, namespace, list, asked_at.as_deref(), before);
+                        KindState::Listed(Box::new(known))
                     }
                     Err(error) => {
                         if shows_no_such_kind(&error) {

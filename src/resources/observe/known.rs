@@ -28,17 +28,22 @@ pub(in crate::resources) struct Known {
 }
 
 impl Known {
-    /// The list of a kind. What `before` holds of later versions stays: our own writes, and what its watch delivered.
+    /// The list of a kind. What `before` holds of later versions stays: our own writes, and what its watch delivered. `asked_at` is the
+    /// latest version that was known when the list was asked for: a list of an earlier one is of a server that was restored, and
+    /// nothing of `before` stays.
     pub(in crate::resources) fn of_list(
         resource: Resource,
         namespace: Option<String>,
         list: ObjectList,
+        asked_at: Option<&str>,
         before: Option<Self>,
     ) -> Self {
         let ObjectList {
             items,
             resource_version: version,
         } = list;
+        let went_back = asked_at.is_some_and(|asked_at| is_newer(asked_at, &version));
+        let before = before.filter(|_| !went_back);
         let mut objects: HashMap<Name, Meta> = items.into_iter().map(|meta| (name(&meta), meta)).collect();
         let (written, mut deleted) = before
             .map(|before| (before.objects, before.deleted))
@@ -60,6 +65,16 @@ impl Known {
             version,
             is_doubtful: false,
         }
+    }
+
+    /// The latest version that is known.
+    pub(in crate::resources) fn latest(&self) -> &str {
+        let objects = self.objects.values().map(|meta| &meta.resource_version);
+        let versions = objects.chain(self.deleted.values());
+        versions.fold(&self.version, |latest, version| match is_newer(version, latest) {
+            true => version,
+            false => latest,
+        })
     }
 
     /// Whether what is known is of this resource and namespace, and recent.
@@ -147,7 +162,8 @@ mod tests {
             items,
             resource_version: version.to_owned(),
         };
-        Known::of_list(resource, None, list, before)
+        let asked_at = before.as_ref().map(|before| before.version.clone());
+        Known::of_list(resource, None, list, asked_at.as_deref(), before)
     }
 
     fn versions(known: &Known) -> Vec<String> {
@@ -196,6 +212,32 @@ mod tests {
         assert!(!known.note(&meta("a", "12"), false));
         assert!(known.note(&meta("a", "15"), false));
         assert_eq!(versions(&known), ["a@15"]);
+    }
+
+    /// As where the etcd of Kubernetes was restored, and the versions began again at that of the snapshot.
+    #[test]
+    fn nothing_stays_of_what_is_later_than_a_list_that_was_asked_for_after_it() {
+        let written = || {
+            let mut known = known(vec![meta("a", "5")], "9", None);
+            known.note(&meta("a", "12"), false);
+            known.note(&meta("gone", "13"), true);
+            known
+        };
+        let restored = |items: Vec<Meta>, version: &str| {
+            let before = written();
+            assert_eq!(before.latest(), "13");
+            let (resource, asked_at) = (before.resource.clone(), before.latest().to_owned());
+            let list = ObjectList {
+                items,
+                resource_version: version.to_owned(),
+            };
+            Known::of_list(resource, None, list, Some(&asked_at), Some(before))
+        };
+        let mut after = restored(vec![meta("a", "4")], "10");
+        assert_eq!(versions(&after), ["a@4"]);
+        assert!(after.note(&meta("gone", "11"), false), "created in this history");
+        assert_eq!(versions(&restored(Vec::new(), "6")), [""; 0]);
+        assert_eq!(versions(&restored(vec![meta("a", "12")], "13")), ["a@12"]);
     }
 
     #[test]

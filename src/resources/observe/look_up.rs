@@ -1,6 +1,7 @@
 //! What the term knows of an object, and what changes it between two lists.
 
-use super::{Cluster, GroupKind, KindState, Question};
+use super::super::deletion::Stays;
+use super::{Cluster, GroupKind, KindState, Question, Target};
 use crate::kube::{Cause, Error as ApiError, Meta, ObjectRef, Resource};
 
 /// Why the state of an object is unknown.
@@ -29,6 +30,18 @@ impl LookupError {
 }
 
 impl Cluster {
+    /// An object that stays, as far as its kind is known.
+    pub(in crate::resources) fn stays(&self, target: &Target) -> Stays {
+        let plural = match self.look_up(&target.object, &target.version) {
+            Ok((resource, _)) => Some(resource.plural.clone()),
+            Err(_) => None,
+        };
+        Stays {
+            object: target.object.clone(),
+            plural,
+        }
+    }
+
     /// The resource to write an object through, and the object as it is known.
     pub(in crate::resources) fn look_up(
         &self,

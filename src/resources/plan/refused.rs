@@ -34,7 +34,7 @@ pub fn next_after(cause: &Cause, step: &Step, recreate: Recreate) -> Next {
         (Recreate::Annotated(dependants), _) => dependants,
         // To take an object over is not to delete it.
         (Recreate::Replaceable, ApplyReason::FirstLook | ApplyReason::Changed) => Dependants::Deleted,
-        (Recreate::Replaceable, ApplyReason::Adopted) | (Recreate::Never, _) => {
+        (Recreate::Replaceable, ApplyReason::Adopted { .. }) | (Recreate::Never, _) => {
             return Next::Fail(format!(
                 "immutable fields: {fields}; annotate the manifest with {RECREATE}: \"true\" to delete and recreate the object"
             ));
@@ -62,6 +62,20 @@ pub fn replanned(before: &Step, again: Step) -> Step {
         ) => Step::Apply {
             uid,
             why: ApplyReason::Changed,
+        },
+        (
+            Step::Create { mends: true }
+            | Step::Apply {
+                why: ApplyReason::Changed | ApplyReason::Adopted { again: true },
+                ..
+            },
+            Step::Apply {
+                uid,
+                why: ApplyReason::Adopted { .. },
+            },
+        ) => Step::Apply {
+            uid,
+            why: ApplyReason::Adopted { again: true },
         },
         (Step::Create { mends }, Step::Create { .. }) => Step::Create { mends: *mends },
         (_, again) => again,
@@ -99,7 +113,7 @@ mod tests {
     #[test]
     fn immutable_fields_are_a_reason_to_recreate_only_with_permission_and_only_an_existing_object() {
         let immutable = Cause::Immutable("handler".to_owned());
-        let adopted = apply("u", ApplyReason::Adopted);
+        let adopted = apply("u", ApplyReason::Adopted { again: false });
         let (deleted, orphaned) = (Dependants::Deleted, Dependants::Orphaned);
         for (step, recreate, expected) in [
             (first_look(), Recreate::Never, None),
@@ -156,11 +170,19 @@ mod tests {
             replanned(&Step::Create { mends: true }, CREATE),
             Step::Create { mends: true }
         );
+        let adopted = |again| apply("v", ApplyReason::Adopted { again });
         assert_eq!(
-            replanned(&changed("u"), apply("v", ApplyReason::Adopted)),
-            apply("v", ApplyReason::Adopted),
+            replanned(&first_look(), adopted(false)),
+            adopted(false),
             "an adoption is not a mend"
         );
+        for in_place in [changed("u"), adopted(true), Step::Create { mends: true }] {
+            assert_eq!(
+                replanned(&in_place, adopted(false)),
+                adopted(true),
+                "unless another writer took away what was in place"
+            );
+        }
         assert_eq!(replanned(&changed("u"), CREATE), CREATE, "deleted in between");
         assert_eq!(
             replanned(&CREATE, first_look()),

@@ -115,7 +115,7 @@ fn an_object_is_ours_only_by_label_and_field_manager_together() {
         let now = Instant::now();
         assert_eq!(
             plan(adopt, Some(&seen), &entry(""), Remembered::default(), now),
-            apply(ApplyReason::Adopted),
+            apply(ApplyReason::Adopted { again: false }),
             "{expected}"
         );
     }
