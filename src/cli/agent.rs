@@ -43,8 +43,10 @@ demoted it stops etcd and sets its data aside. Etcd runs on when the agent ends;
 It needs none of the flags with which commands reach etcd.
 
 Examples:
-  quorate agent --server https://10.0.0.1:7443,https://10.0.0.2:7443 --join-token-file worker.token --state-dir /var/lib/quorate
-  quorate agent --server https://10.0.0.1:7443 --join-token-file worker.token --state-dir /var/lib/quorate \\
+  quorate agent --server https://10.0.0.1:7443,https://10.0.0.2:7443 \\
+    --join-token-file worker.token --state-dir /var/lib/quorate
+  quorate agent --server https://10.0.0.1:7443 \\
+    --join-token-file worker.token --state-dir /var/lib/quorate \\
     --peer-url https://10.0.0.4:2380 --etcd unit:quorate-etcd
 
 Exit codes: 0 stopped, 1 failed, 4 the node was removed, 64 usage.")]
@@ -110,7 +112,7 @@ pub struct AgentArgs {
 fn csi_node(text: &str) -> Result<CsiNodePlugin, String> {
     let expected = "expected NAME=unix:///path/to/plugin.sock";
     let (name, endpoint) = text.split_once('=').ok_or(expected)?;
-    let endpoint: Endpoint = endpoint.parse().map_err(|error| format!("{error}"))?;
+    let endpoint: Endpoint = endpoint.parse().map_err(|_| expected)?;
     if !matches!(endpoint, Endpoint::Unix(_)) {
         return Err(format!("{expected}: it mounts on this machine"));
     }

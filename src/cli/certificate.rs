@@ -68,9 +68,14 @@ async fn decide(store: &Store, args: &RotateArgs) -> Result<Decision<&'static st
     };
     let (stored, _) = store.etcd.get(&key).await?;
     let Some(stored) = stored else {
-        return Err(Failure::not_found(format_args!(
-            "node/{name} never requested a certificate"
-        )));
+        return Err(match args.etcd {
+            false => Failure::not_found(format_args!("node/{name} never requested a certificate"))
+                .hint("its agent requests one when it joins"),
+            true => Failure::not_found(format_args!("node/{name} never requested a certificate of etcd"))
+                .hint(
+                    "the agent of a manager requests one, where its --peer-url or --client-url says https://",
+                ),
+        });
     };
     let record: NodeCertificate = message("NodeCertificate", &stored.value)
         .map_err(|malformed| Failure::refused("Malformed", malformed))?;

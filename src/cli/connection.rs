@@ -254,6 +254,10 @@ pub fn refused(error: &ConnectError) -> Failure {
                 failure.hint("etcd has no users: leave out --etcd-user and --etcd-password-file")
             } else if answers.iter().any(|(_, error)| error.class == Class::Denied) {
                 failure.hint(CHECK_USER)
+            } else if answers.iter().any(|(_, error)| error.is_between_leaders()) {
+                failure.hint(
+                    "members answer and have no leader: where that lasts, they have no quorum, and quorate recover plan says what to do",
+                )
             } else {
                 failure.hint("check --etcd-endpoints, and that etcd runs and can be reached from here")
             }

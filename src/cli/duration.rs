@@ -34,7 +34,7 @@ pub fn whole_seconds(
         duration(text).ok().filter(fits).ok_or_else(|| {
             let seconds = |seconds: &u64| shown(Duration::from_secs(*seconds));
             format!(
-                "expected whole seconds, {} to {}: like 30s, 5m or 1h30m",
+                "expected whole seconds, {} to {}",
                 seconds(range.start()),
                 seconds(range.end())
             )

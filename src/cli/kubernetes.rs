@@ -25,7 +25,7 @@ impl FromArgMatches for NotBoth {
         match typed && matches.get_flag("no_kubernetes") {
             true => Err(clap::Error::raw(
                 ErrorKind::ArgumentConflict,
-                "--kubeconfig cannot be used with --no-kubernetes, nor where QUORATE_NO_KUBERNETES says true\n",
+                "--kubeconfig cannot be used with --no-kubernetes, nor where QUORATE_NO_KUBERNETES says true: leave the one or the other out\n",
             )),
             false => Ok(Self),
         }

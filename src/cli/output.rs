@@ -18,11 +18,11 @@ pub enum Format {
     Table,
     /// One line per object, all columns
     Wide,
-    /// Documents, as `apply` takes them
+    /// Documents; `apply` takes those of the kinds that it writes
     Json,
-    /// Documents, as `apply` takes them
+    /// Documents; `apply` takes those of the kinds that it writes
     Yaml,
-    /// KIND/NAME of each object, as `delete` and `describe` take it
+    /// KIND/NAME of each object
     Name,
 }
 

@@ -184,6 +184,9 @@ async fn a_crate_outside_the_workspace_builds_with_the_library_alone() {
         "--quiet",
         "--manifest-path",
         path.to_str().unwrap(),
+        // Whatever target directory the environment names.
+        "--target-dir",
+        folder.join("target").to_str().unwrap(),
     ]);
     println!("built in {:?}", begun.elapsed());
     // What this crate names itself: etcd-client brings axum along, through the default features of tonic.

@@ -78,7 +78,9 @@ impl From<DirectoryError> for Failure {
             DirectoryError::Exists(_) => Self::new(super::exit::Exit::Conflict, error).hint(
                 "authorities are not overwritten: whatever trusts them would refuse what the new ones sign; move them away first",
             ),
-            DirectoryError::Read { .. } => failure.hint("quorate ca init makes the authorities of a cluster"),
+            DirectoryError::Read { .. } => failure.hint(
+                "is --ca-dir right? It holds current/ with the authorities of the cluster; quorate ca init makes those of a new one",
+            ),
             DirectoryError::Write { .. } | DirectoryError::Unusable { .. } => failure,
         }
     }

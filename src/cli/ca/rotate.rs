@@ -211,10 +211,8 @@ async fn request_on_record(store: &Store, roots: Option<Roots>) -> Result<Option
 fn other_rotation(asked: Option<Asked>, rotation: Option<&Rotation>, roots: Option<Roots>) -> Option<Roots> {
     let under_way = rotation.filter(|rotation| rotation.phase != Phase::Done);
     let under_way = under_way.map(|rotation| rotation.after);
-    let is_carried_out = |asked: &Roots| rotation.is_some_and(|rotation| rotation.after == *asked);
-    let asked = asked.map(|asked| asked.roots);
-    let to_begin = asked.filter(|asked| !is_carried_out(asked));
-    let mut others = under_way.into_iter().chain(to_begin);
+    let to_begin = asked.filter(|asked| asked.is_to_begin(rotation));
+    let mut others = under_way.into_iter().chain(to_begin.map(|asked| asked.roots));
     others.find(|other| roots != Some(*other))
 }
 

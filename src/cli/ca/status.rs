@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::cli::connection::{EtcdArgs, connect_to_show};
 use crate::cli::exit::Failure;
-use crate::cli::output::{Description, NONE, one_line, print};
-use crate::identity::rotation::record::{OnRecord, Phase, Roots, Rotation};
+use crate::cli::output::{Description, NONE, note, one_line, print};
+use crate::identity::rotation::record::{Asked, OnRecord, Phase, Roots, Rotation};
 use crate::proto::HeldUp;
 use crate::store::Store;
 use crate::store::object::document::given;
@@ -45,7 +45,17 @@ pub enum RotationFormat {
 pub async fn run(args: &StatusArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let store = connect_to_show(etcd).await?;
     let rotation = read(&store).await?;
-    show(rotation.as_ref(), args.output)
+    show(rotation.as_ref(), args.output)?;
+    let (request, _) = store.etcd.get(&store.keys.rotation_request()).await?;
+    let asked = request.and_then(|kv| Asked::read(&kv.value));
+    if let Some(Asked { roots, .. }) = asked.filter(|asked| asked.is_to_begin(rotation.as_ref())) {
+        note(format_args!(
+            "a rotation to node authority {} and etcd authority {} is asked for, and the leader has yet to begin it; \
+             its log and the Event RotationWaits say why",
+            roots.node, roots.etcd
+        ));
+    }
+    Ok(())
 }
 
 /// The rotation on record; `None` if there never was one.

@@ -35,7 +35,8 @@ The flags and variables are those of quorate run, so that it sees what a replica
 can only be asked on that machine.
 
 Examples:
-  quorate doctor --etcd-endpoints http://10.0.0.1:2379,http://10.0.0.2:2379,http://10.0.0.3:2379 --no-kubernetes
+  quorate doctor --no-kubernetes \\
+    --etcd-endpoints http://10.0.0.1:2379,http://10.0.0.2:2379,http://10.0.0.3:2379
   kubectl -n quorate-system exec deploy/quorate -- quorate doctor
   quorate doctor -o json | jq -r '.findings[] | [.severity, .reason, .subjects[0]] | @tsv'
 

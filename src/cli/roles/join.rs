@@ -42,7 +42,7 @@ that has started keeps its own, and its settings have no ETCD_INITIAL_CLUSTER: o
 has acknowledged. So print them again once it has started, and keep those. If its data is lost, quorate replace is the way.
 
 The same command again continues the same join, or the replacement of a lost member at the same peer URL. A member that \
-joins with another peer URL gets that URL; nothing else changes.
+joins with another peer URL gets that URL: a voter keeps all else, and a member that has not started is added again, under another id.
 
 A join is refused for workers (rule NotAManager), removed nodes (NodeRemoved), peer URLs of other members \
 (PeerUrlTaken) and peer URLs that cannot be reached (PeerUnreachable).

@@ -21,7 +21,8 @@ or is deleted. If one of the nodes does not exist, none is promoted.
 
 Examples:
   quorate promote n4 --wait       # with an agent that keeps its etcd: until its member votes
-  quorate join n4 --peer-url https://10.0.0.4:2380 -o env > etcd.env.new && mv etcd.env.new /etc/etcd.env")]
+  quorate join n4 --peer-url https://10.0.0.4:2380 -o env \\
+    > etcd.env.new && mv etcd.env.new /etc/etcd.env")]
 pub struct PromoteArgs {
     /// The nodes
     #[arg(value_name = "NODE", required = true)]

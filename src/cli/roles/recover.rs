@@ -37,7 +37,8 @@ same: look there before you follow the steps.
 does.
 
 Examples:
-  quorate recover plan --etcd-endpoints http://10.0.0.1:2379,http://10.0.0.2:2379,http://10.0.0.3:2379")]
+  quorate recover plan \\
+    --etcd-endpoints http://10.0.0.1:2379,http://10.0.0.2:2379,http://10.0.0.3:2379")]
     Plan,
 }
 

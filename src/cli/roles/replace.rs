@@ -42,7 +42,8 @@ Without a quorum no member can be replaced: see quorate recover plan.
 Examples:
   quorate replace n2 -o env > etcd.env.new && mv etcd.env.new /etc/etcd.env
   quorate replace n2 --yes --wait --timeout 10m    # until the new member votes
-  quorate join n2 --peer-url https://10.0.0.2:2380 -o env > etcd.env.new && mv etcd.env.new /etc/etcd.env    # then")]
+  quorate join n2 --peer-url https://10.0.0.2:2380 -o env \\
+    > etcd.env.new && mv etcd.env.new /etc/etcd.env    # then")]
 pub struct ReplaceArgs {
     /// The node, a manager
     #[arg(value_name = "NODE")]

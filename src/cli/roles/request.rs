@@ -110,6 +110,7 @@ fn tolerance(before: usize, left: usize) -> String {
         many => format!("{many} losses"),
     };
     match (losses(before), losses(left)) {
+        _ if before == left && before == 1 => "keeps its voter".to_owned(),
         _ if before == left => format!("keeps its {before} voters"),
         (then, now) if then == now => {
             format!("has {left} instead of {before} voters, and tolerates {now} as before")

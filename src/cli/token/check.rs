@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::read_record;
+use crate::cli::ca::read as read_rotation;
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
 use crate::cli::objects::stored::Versioned;
@@ -57,7 +58,22 @@ pub async fn run(args: &CheckArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
         .hint("quorate token show says since when each token is as it is"));
     };
     check_node(&store, &joiner, &record).await?;
+    check_authority(&store, &token).await?;
     print(&format!("{joiner}\n")).map(drop)
+}
+
+/// Agents trust no server by a token of an authority that a rotation has dropped.
+async fn check_authority(store: &Store, token: &Token) -> Result<(), Failure> {
+    let rotation = read_rotation(store).await?;
+    let over = rotation.filter(|rotation| !rotation.trusts_both());
+    match over.is_some_and(|rotation| rotation.after.node != token.authority()) {
+        true => Err(Failure::refused(
+            "WrongToken",
+            "its node authority is not that of the cluster: a rotation has dropped it, or it was made from another --ca-dir",
+        )
+        .hint("quorate token rotate makes another one in its place")),
+        false => Ok(()),
+    }
 }
 
 /// A later node of the same name is another one.

@@ -133,6 +133,9 @@ async fn authority(
     let rotation = read(store).await?;
     let dropped = rotation.as_ref().filter(|rotation| !rotation.trusts_both());
     let dropped = dropped.map(|rotation| rotation.before.node);
+    let known = rotation
+        .as_ref()
+        .map(|rotation| [rotation.before.node, rotation.after.node]);
     let signs = rotation.map(|rotation| rotation.signs(AuthorityKind::Node));
     if let Ok(next) = directory::read_next_certificate(&ca.ca_dir, AuthorityKind::Node, now)
         && signs == Some(next.digest())
@@ -140,6 +143,12 @@ async fn authority(
         return Ok(next.digest());
     }
     let current = current?.digest();
+    if known.is_some_and(|known| !known.contains(&current)) {
+        return Err(Failure::conflict(format_args!(
+            "the node authority {current} in current/ is not one of this cluster's: agents would trust no replica by its tokens"
+        ))
+        .hint("is --ca-dir right? quorate ca status shows the authorities of the cluster"));
+    }
     match dropped == Some(current) && signs != dropped {
         true => Err(Failure::conflict(
             "a rotation has dropped the node authority in current/: no replica takes a token of it",

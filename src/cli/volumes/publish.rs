@@ -35,7 +35,7 @@ The leader publishes each volume through its plugin, once the volume is created 
 plugin. The command refuses a volume that is paused, drained or marked for deletion, a node that is paused, drained or out of service, and a \
 publication beyond the volume's access mode: one node at a time, one writer at a time. A node whose topology cannot reach the \
 volume is refused as well. Of a volume that is shared readOnly, every node only reads. A volume that is being unpublished \
-from that node is published again after that, and so is one that a former node of that name has. Of several volumes each is \
+from that node is published again after that. A volume that a former node of that name has is published again in the same way. Of several volumes each is \
 requested by itself: the others are requested even if one is refused.
 
 Examples:

@@ -257,6 +257,11 @@ pub struct Asked {
 }
 
 impl Asked {
+    /// Whether the rotation on record is not the one that is asked for. A request that was carried out stays on record.
+    pub fn is_to_begin(&self, rotation: Option<&Rotation>) -> bool {
+        rotation.is_none_or(|rotation| rotation.after != self.roots)
+    }
+
     /// Reads a stored request; `None` if it cannot be read.
     pub fn read(stored: &[u8]) -> Option<Self> {
         let value: proto::RotationRequest = message("RotationRequest", stored).ok()?;

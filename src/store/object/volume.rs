@@ -297,7 +297,8 @@ fn read_access_mode(mode: &mut Fields<'_, '_>) -> AccessMode {
         mode.require(name);
     }
     if (scope, sharing) == (Some(Scope::MultiNode), Some(Sharing::None)) {
-        mode.fault("sharing", "none is no way to share a volume among several nodes");
+        let why = "none is no way to share a volume among several nodes: expected readOnly, oneWriter or all";
+        mode.fault("sharing", why);
     }
     let mount = mode.object("mount", |mount| Mount {
         fs_type: mount.string("fsType").unwrap_or_default().to_owned(),

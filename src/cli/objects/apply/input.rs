@@ -52,7 +52,13 @@ pub fn read(sources: &[String]) -> Result<Vec<Manifest>, Failure> {
             .iter()
             .map(|source| if source == "-" { STDIN } else { source })
             .collect();
-        return Err(Failure::usage(format!("no documents in {}", sources.join(", "))));
+        let failure = Failure::usage(format!("no documents in {}", sources.join(", ")));
+        return Err(match sources.iter().any(|source| Path::new(source).is_dir()) {
+            true => failure.hint(
+                "of a directory, the files *.yaml, *.yml and *.json are read, and those of its subdirectories are not",
+            ),
+            false => failure,
+        });
     }
     Ok(manifests)
 }
