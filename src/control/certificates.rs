@@ -172,8 +172,10 @@ pub async fn renew(site: &Site, mut caller: Caller, request: RenewRequest) -> Re
     loop {
         let before = Record::read(&site.store, caller.uid()).await?;
         let decision = match &before {
-            // The reply of the same call was lost.
-            Some(record) if is_pending(&record.value, &key, request.role) => Decision::Nothing(()),
+            // The reply of the same call was lost, or the answer is not valid yet by the clock of the node, which collects it later.
+            Some(record) if is_answered_by(&record.value, &key, request.role, Timestamp::now()) => {
+                Decision::Nothing(())
+            }
             before => {
                 if !is_counted {
                     site.count_write(caller.uid())?;
@@ -202,10 +204,16 @@ pub async fn renew(site: &Site, mut caller: Caller, request: RenewRequest) -> Re
     }
 }
 
-/// Whether this very request has no answer yet. Of the same key, two requests have different signatures.
-fn is_pending(record: &NodeCertificate, key: &RequestedKey, role: i32) -> bool {
+/// Whether this very request has no answer yet, or one that has not ended. Of the same key, two requests have different signatures.
+fn is_answered_by(record: &NodeCertificate, key: &RequestedKey, role: i32, now: Timestamp) -> bool {
     let is_same = |stored: &CertificateRequest| {
         stored.role == role && RequestedKey::read(&stored.csr).is_ok_and(|stored| stored == *key)
     };
-    record.state() == State::Pending && record.request.as_ref().is_some_and(is_same)
+    let is_usable = || time::from_proto(record.not_after.as_ref()).is_some_and(|end| now < end);
+    let is_answered = match record.state() {
+        State::Pending => true,
+        State::Issued => is_usable(),
+        State::Unspecified | State::Failed | State::Rotate => false,
+    };
+    is_answered && record.request.as_ref().is_some_and(is_same)
 }

@@ -11,8 +11,10 @@ use crate::etcd::{KeyValue, Txn};
 use crate::proto::publication_status::State;
 use crate::proto::{
     ConfirmExpandedRequest, ConfirmExpandedResponse, ConfirmUnpublishedRequest, ConfirmUnpublishedResponse,
-    Publication, PublicationStatus, Volume,
+    Publication, PublicationStatus, Volume, VolumeStatus,
 };
+use crate::store::object::condition;
+use crate::store::object::node::DUPLICATE_AGENT;
 use crate::store::object::publication::{is_on_node, node_uid, state, state_word};
 use crate::store::object::{Object, decode};
 use crate::store::{Name, Store};
@@ -31,6 +33,15 @@ pub async fn unpublished(
     loop {
         let own = Own::read(&site.store, &caller, &volume, &request.publication_uid).await?;
         let decision = match state(&own.publication) {
+            // The other one may use the volume (INV-6).
+            State::PendingNodeUnpublish if is_duplicate(&caller) => {
+                let why = format!(
+                    "two agents run as this node, so that neither knows whether the volume is unused: stop one, or confirm it by hand \
+                     (quorate unpublish {volume} {} --confirm)",
+                    caller.name()
+                );
+                return Err(Status::unavailable(why));
+            }
             State::PendingNodeUnpublish => {
                 let after = PublicationStatus {
                     state: State::PendingUnpublish.into(),
@@ -69,17 +80,20 @@ pub async fn expanded(
             let why = "the volume is not on the node yet, or no longer";
             return Err(Status::failed_precondition(why));
         }
+        let status = status_of(&site.store, &volume).await?;
+        let due = status.node_expansion_bytes;
         // More than there is would count for an expansion that has yet to come.
-        if request.capacity_bytes > capacity(&site.store, &volume).await? {
+        if request.capacity_bytes > status.capacity_bytes.max(due) {
             return Err(refusal::invalid("capacity_bytes is more than the volume has"));
         }
         let confirmed = own.publication.status.as_ref();
         let confirmed = confirmed.map_or(0, |status| status.expanded_bytes);
-        let decision = match request.capacity_bytes > confirmed {
+        // Of each expansion one write: a node could fill etcd with the steps to it.
+        let decision = match confirmed < due && request.capacity_bytes >= due {
             false => Decision::Nothing(()),
             true => {
                 let after = PublicationStatus {
-                    expanded_bytes: request.capacity_bytes,
+                    expanded_bytes: due,
                     ..PublicationStatus::default()
                 };
                 Decision::Write(own.put(&caller, &site.store, after), ())
@@ -92,14 +106,19 @@ pub async fn expanded(
     }
 }
 
-async fn capacity(store: &Store, name: &Name) -> Result<i64, Status> {
+/// Whether two agents were seen to run as the node.
+fn is_duplicate(caller: &Caller) -> bool {
+    let status = caller.node().status.as_ref();
+    status.is_some_and(|status| condition::find(&status.conditions, DUPLICATE_AGENT).is_some())
+}
+
+async fn status_of(store: &Store, name: &Name) -> Result<VolumeStatus, Status> {
     let read = store.etcd.get(&store.keys.volume(name)).await;
     let (stored, _) = read.map_err(|error| refusal::unavailable(&error))?;
     let stored = stored.ok_or_else(|| Status::failed_precondition(format!("there is no volume {name}")))?;
     let volume: Volume = decode(name.as_str(), &stored.value)
         .map_err(|_| refusal::unreadable(format_args!("volume {name}")))?;
-    let status = volume.status.unwrap_or_default();
-    Ok(status.capacity_bytes.max(status.node_expansion_bytes))
+    Ok(volume.status.unwrap_or_default())
 }
 
 /// A publication of the caller.

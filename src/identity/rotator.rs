@@ -291,8 +291,8 @@ fn go_on(
 
 /// What an operator asks for, and no rotation has carried out or is carrying out.
 fn wanted(index: &Index) -> Option<&Asked> {
-    let after = index.rotation().rotation().map(|rotation| rotation.after);
-    index.asked().filter(|asked| after != Some(asked.roots))
+    let rotation = index.rotation().rotation();
+    index.asked().filter(|asked| asked.is_to_begin(rotation))
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! What a node confirms about its own volumes, and about no others.
 
 use prost::Message;
+use quorate::proto::condition::Status as ConditionStatus;
 use quorate::proto::publication_status::State;
 use quorate::proto::{
-    ConfirmExpandedRequest, ConfirmUnpublishedRequest, Metadata, Publication, PublicationSpec,
+    Condition, ConfirmExpandedRequest, ConfirmUnpublishedRequest, Metadata, Publication, PublicationSpec,
     PublicationStatus, Volume,
 };
 use quorate::term::Notices;
@@ -108,7 +109,7 @@ async fn a_node_confirms_its_own_publication_and_from_one_state_alone() {
 }
 
 #[tokio::test]
-async fn a_node_confirms_what_it_has_expanded_up_to_the_capacity_of_the_volume() {
+async fn a_node_confirms_the_expansion_that_is_due_once_and_no_more_than_the_volume_has() {
     let site = Site::start().await;
     let token = site.token(&["--role", "worker"]).await;
     // Another one leads, and works on no volume.
@@ -127,19 +128,61 @@ async fn a_node_confirms_what_it_has_expanded_up_to_the_capacity_of_the_volume()
     let volume_key = site.store.keys.volume(&"data".parse().unwrap());
     let stored_volume = site.read(&volume_key).await.unwrap();
     let mut volume = Volume::decode(&*stored_volume.value).unwrap();
-    volume.status.get_or_insert_default().capacity_bytes = 4096;
+    let status = volume.status.get_or_insert_default();
+    (status.capacity_bytes, status.node_expansion_bytes) = (4096, 3000);
     site.put(&volume_key, volume.encode_to_vec()).await;
     let bytes = async || stored(&site, &key).await.status.unwrap().expanded_bytes;
     let more = expanded(&mut own, "p-n1", 4097).await.unwrap_err();
     assert_eq!(more.code(), Code::InvalidArgument, "{more}");
     assert_eq!(bytes().await, 0);
-    for (confirmed, expected) in [(2048, 2048), (4096, 4096), (1024, 4096)] {
+    // What is due is written once: a node could fill etcd with the steps to it.
+    let length = async || site.read(&key).await.unwrap().value.len();
+    let before = length().await;
+    for confirmed in 1..100 {
         expanded(&mut own, "p-n1", confirmed).await.unwrap();
-        assert_eq!(bytes().await, expected);
     }
+    assert_eq!((bytes().await, length().await), (0, before));
+    for confirmed in [3000, 3001, 4096, 1024] {
+        expanded(&mut own, "p-n1", confirmed).await.unwrap();
+        assert_eq!(bytes().await, 3000);
+    }
+    assert!(length().await < before + 20, "{}", length().await);
     let refused = expanded(&mut own, "p-n2", 4096).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
     publish(&site, "n1", &node.uid, State::PendingUnpublish).await;
     let late = expanded(&mut own, "p-n1", 4096).await.unwrap_err();
     assert_eq!(late.code(), Code::FailedPrecondition, "{late}");
+}
+
+/// INV-6: the other one may use the volume, and neither knows of the other.
+#[tokio::test]
+async fn a_node_that_two_agents_run_as_confirms_no_end() {
+    let site = Site::start().await;
+    let token = site.token(&["--role", "worker"]).await;
+    let _leader = certifying_leader(&site.store, &site.ca, Notices::default()).await;
+    let mut replica = site.launch().start("c2");
+    let mut client = site.client(&mut replica).await;
+    let node = site.member(&mut client, "n1", &token).await;
+    let mut own = site.client_of(&mut replica, &node).await;
+    let key = publish(&site, "n1", &node.uid, State::PendingNodeUnpublish).await;
+    let duplicate = Condition {
+        r#type: "DuplicateAgent".to_owned(),
+        status: ConditionStatus::True.into(),
+        ..Condition::default()
+    };
+    let set = |conditions: Vec<Condition>| {
+        site.change("n1", |node| {
+            node.status.get_or_insert_default().conditions = conditions;
+        })
+    };
+    set(vec![duplicate]).await;
+    let refused = confirm_unpublished(&mut own, "p-n1").await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+    assert!(refused.message().contains("two agents"), "{refused}");
+    let left = stored(&site, &key).await.status.unwrap();
+    assert_eq!(left.state(), State::PendingNodeUnpublish);
+    set(Vec::new()).await;
+    confirm_unpublished(&mut own, "p-n1").await.unwrap();
+    let left = stored(&site, &key).await.status.unwrap();
+    assert_eq!(left.state(), State::PendingUnpublish);
 }

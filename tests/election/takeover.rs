@@ -264,6 +264,11 @@ async fn a_replica_cut_off_is_unready_before_its_record_expires_and_recovers() {
     let mut replica = behind(&proxy, &etcd, "a");
     replica.wait_leading().await;
     replica.wait_ready().await;
+    let leader = async || http::get(replica.port, "/leaderz").await.unwrap().body;
+    eventually(SOON, "it has seen that it leads", async || {
+        same(leader().await.starts_with("leader: a"), true)
+    })
+    .await;
     let client = connect(&etcd).await;
     let record = store_of_replicas(&client)
         .keys
@@ -283,9 +288,8 @@ async fn a_replica_cut_off_is_unready_before_its_record_expires_and_recovers() {
         same(replica.leads().await, false)
     })
     .await;
-    let page = http::get(replica.port, "/leaderz").await.unwrap();
     assert_eq!(
-        page.body,
+        leader().await,
         "leader: a (as last known: not registered in etcd, or out of its reach)\n"
     );
     // Its lease cannot be revoked now, and it tries for a second; but its window is closed.

@@ -205,7 +205,7 @@ impl Keeper {
         self.take_view();
         let noted = self.record.as_ref().map(|record| record.noted);
         let Some(Noted { own, stage }) = noted else { return };
-        if self.etcd.observe().await == Process::Stopped {
+        if self.etcd.observe().await == Process::Stopped || self.has_data_of_another(own.id) {
             return;
         }
         let limit = self.settings.times.evicted_within;

@@ -186,10 +186,10 @@ impl Seen<'_> {
     fn end(&self, own: OwnMember) -> Step {
         match (&self.process, &self.data) {
             (Process::Unknown(why), _) => Step::Rest(Rest::ProcessUnknown(why.clone())),
+            // A person has put that there, as after a restore: it stays, and so does the etcd of that member (INV-12).
+            (_, Data::Of(other)) if *other != own => Step::Forget(own.id),
             (Process::Running, _) => Step::Stop(own.id),
             (Process::Stopped, Data::Missing) => Step::Forget(own.id),
-            // A person has put that there, and it stays.
-            (Process::Stopped, Data::Of(other)) if *other != own => Step::Forget(own.id),
             (Process::Stopped, _) => Step::SetAside(own.id),
         }
     }

@@ -150,6 +150,9 @@ impl Members {
         if let Some(join) = join {
             show_join(&mut shown, join, uid);
         }
+        // By a restore, a member may have the id of before again: one on record is in the cluster.
+        let is_recorded = |id: &u64| self.recorded.contains_key(&MemberId(*id));
+        shown.removed.retain(|id| !is_recorded(id));
         Some(shown)
     }
 
@@ -293,6 +296,10 @@ mod tests {
         assert_eq!(shown.progress(), Progress::Learner);
         assert_eq!((shown.removed, shown.replaces), (vec![3, 5], 5));
         assert_eq!(shown.peer_urls, ["peer"]);
+        // By a restore it has the id of before again.
+        members.put_member(MemberId(5), Some(&member("u1", false)));
+        assert_eq!(members.view(&n1, "u1").unwrap().removed, [3]);
+        members.put_member(MemberId(5), None);
         members.put_join(n1.clone(), Some(&join("u1", "0")));
         let shown = members.view(&n1, "u1").unwrap();
         assert_eq!(shown.progress(), Progress::Unspecified);

@@ -7,9 +7,10 @@ use super::{Failure, Keeper};
 use crate::agent::manager::data;
 use crate::agent::manager::environment::{Variables, environment};
 use crate::agent::manager::files::TlsFiles;
-use crate::agent::manager::plan::{Noted, Stage, Step, Task};
+use crate::agent::manager::plan::{Data, Noted, Stage, Step, Task};
 use crate::agent::manager::record::Record;
 use crate::clock;
+use crate::etcd::MemberId;
 use crate::failpoint;
 use crate::span;
 
@@ -47,8 +48,11 @@ impl Keeper {
                 info!("set the data of member {member} aside: {}", aside.display());
                 failpoint::abort_at("manager.set-aside");
             }
-            Step::Forget(_) => {
-                if let Some(files) = &self.files {
+            Step::Forget(member) => {
+                // An etcd on the data of another member goes on with the certificate.
+                if let Some(files) = &self.files
+                    && !self.has_data_of_another(member)
+                {
                     files.forget()?;
                 }
                 self.notes.remove()?;
@@ -59,6 +63,11 @@ impl Keeper {
             Step::Join | Step::Certify(_) | Step::Rest(_) => {}
         }
         Ok(())
+    }
+
+    /// Whether a person has put the data of another member in the place of this one's.
+    pub(super) fn has_data_of_another(&self, member: MemberId) -> bool {
+        matches!(data::look(&self.settings.data), Data::Of(other) if other.id != member)
     }
 
     pub(super) fn note(&mut self, noted: Noted) -> Result<(), Failure> {

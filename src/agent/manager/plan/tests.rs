@@ -453,6 +453,22 @@ fn data_of_another_member_stays_where_it_is_when_the_member_ends() {
     assert_eq!(world.aside, []);
 }
 
+/// INV-5, INV-12: as after a restore, by which a member has the id of before again.
+#[test]
+fn the_etcd_of_another_member_runs_on_when_the_member_of_the_note_ends() {
+    let mut world = World::running();
+    world.data = Data::Of(own(9));
+    world.shown.role = Some(NodeRole::Worker);
+    removes(&mut world, 1);
+    let steps = world.run();
+    assert!(!steps.contains(&Step::Stop(own(1).id)), "{steps:?}");
+    assert_eq!(
+        (&world.process, &world.data),
+        (&Process::Running, &Data::Of(own(9)))
+    );
+    assert_eq!(world.noted, None);
+}
+
 #[test]
 fn lost_data_shows_although_a_unit_that_starts_again_and_again_counts_as_running() {
     let mut world = World::running();
