@@ -272,7 +272,8 @@ pub(super) fn classify(
     }
     // A refusal may quote what it refuses, and an admission webhook may refuse with any code. What a Secret holds must not get into
     // conditions, Events and the status page.
-    let message = match operand.resource == "secrets" {
+    let sends_values = matches!(action, Action::Apply | Action::Delete);
+    let message = match sends_values && operand.resource == "secrets" {
         true => cut(refusal::without_values(&whole, &details.causes)),
         false => cut(whole.clone()),
     };
@@ -449,6 +450,16 @@ mod tests {
             let shown = refused(code, denied);
             assert!(
                 !shown.contains("s3cr3t") && shown.contains("w.example"),
+                "{shown}"
+            );
+        }
+        for said in [
+            "etcdserver: request timed out",
+            "Internal error occurred: failed calling webhook \"w.example\": no route",
+        ] {
+            let shown = refused(500, &serde_json::json!({"message": said}).to_string());
+            assert!(
+                shown.contains("timed out") || shown.contains("w.example"),
                 "{shown}"
             );
         }

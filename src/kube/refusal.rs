@@ -47,9 +47,19 @@ pub(super) fn is_other_object(causes: &[FieldCause]) -> bool {
     !causes.is_empty() && causes.iter().all(|cause| cause.field == "metadata.uid")
 }
 
+/// The words of the API server before the name of a webhook that it could not call.
+const UNCALLED: &str = "Internal error occurred: failed calling webhook ";
+
 /// What a refusal of a Secret says up to its first colon, where values may begin, and the paths of the fields that it is about.
 pub(super) fn without_values(message: &str, causes: &[FieldCause]) -> String {
-    let Some((begin, _)) = message.split_once(": ") else {
+    // What etcd says, and which webhook could not be called, quotes nothing.
+    if message.starts_with("etcdserver: ") {
+        return message.to_owned();
+    }
+    let before_colon = |text: &str| text.split_once(": ").map(|(begin, _)| begin.to_owned());
+    let uncalled = message.strip_prefix(UNCALLED).and_then(before_colon);
+    let begin = uncalled.map(|webhook| format!("{UNCALLED}{webhook}"));
+    let Some(begin) = begin.or_else(|| before_colon(message)) else {
         return message.to_owned();
     };
     let fields: BTreeSet<&str> = causes
@@ -57,7 +67,7 @@ pub(super) fn without_values(message: &str, causes: &[FieldCause]) -> String {
         .map(|cause| cause.field.as_str())
         .filter(|field| !field.is_empty())
         .collect();
-    let mut text = begin.to_owned();
+    let mut text = begin;
     for (number, field) in fields.into_iter().enumerate() {
         text.push_str(if number == 0 { ": " } else { ", " });
         text.push_str(field);

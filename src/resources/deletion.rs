@@ -99,16 +99,38 @@ impl fmt::Display for KeepReason {
     }
 }
 
-/// An object that stays: the bundle holds it, or it is kept although the bundle no longer does.
+/// An object that stays: the bundle holds it, or it is kept although the bundle no longer does, or it may exist.
 pub struct Stays {
     /// The object.
     pub object: ObjectRef,
     /// The name of its kind in paths; `None` if that is not known.
     pub plural: Option<String>,
+    /// False where nothing is known of it.
+    pub is_seen: bool,
+}
+
+impl Stays {
+    /// An object of which nothing is known.
+    pub fn unseen(object: &ObjectRef) -> Self {
+        Self {
+            object: object.clone(),
+            plural: None,
+            is_seen: false,
+        }
+    }
+
+    /// Why it keeps what it would be deleted with.
+    pub fn keeps(&self) -> KeepReason {
+        let why = match self.is_seen {
+            true => KeepReason::Holds,
+            false => KeepReason::WaitsForLook,
+        };
+        why(self.object.clone())
+    }
 }
 
 /// One of `stays` that the server would delete with this object: one in this namespace, or of the kind that this defines.
-pub fn held_by<'a>(deleted: &ObjectRef, stays: &'a [Stays]) -> Option<&'a ObjectRef> {
+pub fn held_by<'a>(deleted: &ObjectRef, stays: &'a [Stays]) -> Option<&'a Stays> {
     let (group, kind) = (deleted.group.as_str(), deleted.kind.as_str());
     let goes_with = |stays: &&Stays| {
         if kinds::is_namespace(group, kind) {
@@ -119,7 +141,7 @@ pub fn held_by<'a>(deleted: &ObjectRef, stays: &'a [Stays]) -> Option<&'a Object
             && kinds::may_serve(deleted, &stays.object.group)
             && (stays.plural.is_none() || stays.plural.as_deref() == plural)
     };
-    stays.iter().find(goes_with).map(|stays| &stays.object)
+    stays.iter().find(goes_with)
 }
 
 /// The words of [`KeepReason::OtherBundle`] before the name.

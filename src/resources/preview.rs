@@ -95,6 +95,7 @@ pub async fn preview(
         .iter()
         .map(|target| cluster.stays(target))
         .collect();
+    let mut deletable = HashSet::new();
     for target in &obsolete {
         let Target { object, version } = target;
         let preview = match cluster.look_up(object, version) {
@@ -107,7 +108,11 @@ pub async fn preview(
             ) {
                 Prune::Forget(_) => continue,
                 Prune::Keep(why) => Preview::Keep(why.to_string()),
-                Prune::AwaitDeletion | Prune::Delete { .. } => Preview::Prune,
+                Prune::AwaitDeletion => Preview::Prune,
+                Prune::Delete { .. } => {
+                    deletable.insert(object.clone());
+                    Preview::Prune
+                }
             },
             Err(LookupError::NotServed { .. }) => Preview::Keep(KeepReason::NotServed.to_string()),
             Err(error) => Preview::Refused(error.about(object)),
@@ -117,17 +122,16 @@ pub async fn preview(
         }
         previews.objects.insert(object.clone(), preview);
     }
-    keep_what_holds(&mut previews, &staying);
+    keep_what_holds(&mut previews, &deletable, &staying);
     Ok(previews)
 }
 
-/// Keeps what an object would be deleted with that stays.
-fn keep_what_holds(previews: &mut Previews, staying: &[Stays]) {
-    for (object, preview) in &mut previews.objects {
-        if *preview == Preview::Prune
-            && let Some(other) = held_by(object, staying)
-        {
-            *preview = Preview::Keep(KeepReason::Holds(other.clone()).to_string());
+/// Keeps those of these objects that something which stays would be deleted with.
+fn keep_what_holds(previews: &mut Previews, deletable: &HashSet<ObjectRef>, staying: &[Stays]) {
+    for object in deletable {
+        if let Some(other) = held_by(object, staying) {
+            let kept = Preview::Keep(other.keeps().to_string());
+            previews.objects.insert(object.clone(), kept);
         }
     }
 }

@@ -53,6 +53,12 @@ impl Obsolete {
         }
     }
 
+    /// Nothing is known of the object: what follows it waits for a look that succeeds (INV-12).
+    fn may_exist(&mut self, object: &ObjectRef) {
+        self.stays.push(Stays::unseen(object));
+        self.wait_for(object, KeepReason::WaitsForLook);
+    }
+
     /// Sorts an object by its plan, and reports it where nothing is left to do.
     fn sort(&mut self, planned: Prune, deletion: Deletion, report: &mut Report) {
         let object = deletion.object.clone();
@@ -65,6 +71,7 @@ impl Obsolete {
                 self.stays.push(Stays {
                     object: object.clone(),
                     plural: Some(deletion.resource.plural),
+                    is_seen: true,
                 });
                 report.set(object, Outcome::Kept(why.to_string()));
             }
@@ -87,8 +94,7 @@ impl Obsolete {
             deletions.retain(|Deletion { object, .. }| {
                 let held_by = held_by(object, &self.stays);
                 if let Some(other) = held_by {
-                    let why = KeepReason::Holds(other.clone());
-                    report.set(object.clone(), Outcome::Kept(why.to_string()));
+                    report.set(object.clone(), Outcome::Kept(other.keeps().to_string()));
                 }
                 held_by.is_none()
             });
@@ -161,19 +167,15 @@ impl Reconciler {
                 Ok((resource, observed)) => (resource.clone(), observed.cloned()),
                 Err(error) => {
                     let outcome = unknown(&object, &recorded, &error);
-                    // It may exist: what follows it waits for a look that succeeds (INV-12).
+                    sorted.stays.push(Stays::unseen(&object));
                     if matches!(outcome, Outcome::Failed(_)) {
                         sorted.unknown.push(recorded.clone());
-                        sorted.wait_for(&object, KeepReason::WaitsForLook);
+                        sorted.may_exist(&object);
                     }
                     // Its kind may be served again in a moment, by what follows it.
                     if matches!(error, LookupError::NotServed { .. }) && self.is_defined(&object, &left) {
                         sorted.wait_for(&object, KeepReason::WaitsForLook);
                     }
-                    sorted.stays.push(Stays {
-                        object: object.clone(),
-                        plural: None,
-                    });
                     report.set(object, outcome);
                     continue;
                 }
@@ -237,6 +239,7 @@ impl Reconciler {
             let observed = match result {
                 Ok(observed) => observed,
                 Err(error) => {
+                    sorted.may_exist(&object);
                     report.set(object.clone(), Outcome::Failed(error.about(&object)));
                     continue;
                 }
@@ -248,6 +251,7 @@ impl Reconciler {
             sorted.sort(planned, Deletion { observed, ..deletion }, report);
         }
         for object in unlisted.into_keys() {
+            sorted.may_exist(&object);
             let why = "the API server has not said whether it is deleted";
             report.set(object, Outcome::Failed(why.to_owned()));
         }

@@ -311,3 +311,39 @@ proptest! {
         }
     }
 }
+
+/// INV-12
+#[test]
+fn a_namespace_holds_what_is_in_it_and_a_definition_the_objects_of_its_kind_and_of_no_other() {
+    let object = |group: &str, kind: &str, namespace: Option<&str>, name: &str| ObjectRef {
+        group: group.to_owned(),
+        kind: kind.to_owned(),
+        namespace: namespace.map(str::to_owned),
+        name: name.to_owned(),
+    };
+    let stays = |object: &ObjectRef, plural: Option<&str>| Stays {
+        object: object.clone(),
+        plural: plural.map(str::to_owned),
+        is_seen: true,
+    };
+    let held = |deleted: &ObjectRef, other: Stays| held_by(deleted, &[other]).is_some();
+    let map = object("", "ConfigMap", Some("team"), "a");
+    let namespace = |name| object("", "Namespace", None, name);
+    assert!(held(&namespace("team"), stays(&map, Some("configmaps"))));
+    assert!(!held(&namespace("other"), stays(&map, Some("configmaps"))));
+    assert!(!held(&map, stays(&map, Some("configmaps"))), "it holds nothing");
+    let ball = object("toys.example.com", "Ball", None, "red");
+    let (crd, api) = ("apiextensions.k8s.io", "apiregistration.k8s.io");
+    let balls = object(crd, "CustomResourceDefinition", None, "balls.toys.example.com");
+    let bats = object(crd, "CustomResourceDefinition", None, "bats.toys.example.com");
+    let service = object(api, "APIService", None, "v1.toys.example.com");
+    assert!(held(&balls, stays(&ball, Some("balls"))));
+    assert!(!held(&bats, stays(&ball, Some("balls"))));
+    assert!(held(&bats, stays(&ball, None)), "its kind may be that one");
+    assert!(
+        !held(&service, stays(&ball, Some("balls"))),
+        "no object goes with it"
+    );
+    assert_eq!(stays(&ball, None).keeps(), KeepReason::Holds(ball.clone()));
+    assert_eq!(Stays::unseen(&ball).keeps(), KeepReason::WaitsForLook(ball));
+}

@@ -39,6 +39,7 @@ impl Cluster {
         Stays {
             object: target.object.clone(),
             plural,
+            is_seen: true,
         }
     }
 
