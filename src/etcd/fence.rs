@@ -42,7 +42,7 @@ pub enum FencedError {
     /// A compare other than the fence did not hold. Nothing was written. Read again, then decide.
     #[error("something changed since it was read")]
     Conflict,
-    /// etcd gave no answer: the writes may have been made. Never repeat them blindly: read again, then decide.
+    /// etcd gave no answer, or ran out of space: the writes may have been made. Never repeat them blindly: read again, then decide.
     #[error("the outcome is unknown")]
     Unknown(#[source] Error),
     /// etcd refused it; nothing was written.

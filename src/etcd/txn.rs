@@ -32,7 +32,7 @@ pub enum TxnError {
         /// The create revision of the first compare's key at that moment; [`Revision::ABSENT`] if there is no such key.
         first_key_created: Revision,
     },
-    /// etcd gave no answer: the writes may have been made.
+    /// etcd gave no answer, or ran out of space: the writes may have been made.
     #[error("the outcome is unknown")]
     Unknown(#[source] Error),
     /// etcd refused it; nothing was written.

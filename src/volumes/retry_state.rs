@@ -27,7 +27,7 @@
 //!   changes something: the plugin may be at work on it still. The pass goes on after that, so that a node that never answers
 //!   delays the others, and keeps none of them from its turn.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use super::drift::Drift;
@@ -91,7 +91,7 @@ pub struct RetryState {
     /// How many snapshots of this pass were stale.
     stale: u32,
     /// The records of others for which it has waited.
-    awaited: Vec<Awaited>,
+    awaited: HashSet<Awaited>,
     /// Whether something is wanted that the plugin does not offer; its next session may.
     pub waits_for_offer: bool,
     /// Whether the conditions were written in this pass, or since the plugin was connected again in it.
@@ -344,13 +344,8 @@ impl Unsettled {
             Some(WaitsFor::Other) => _ = self.for_other.insert(name.clone()),
             Some(WaitsFor::Record(read)) => {
                 let waiting = self.for_records.entry(read.record.clone()).or_default();
-                if waiting.insert(name.clone()) {
-                    self.states
-                        .entry(name.clone())
-                        .or_default()
-                        .awaited
-                        .push(read.record.clone());
-                }
+                waiting.insert(name.clone());
+                self.state(name).awaited.insert(read.record.clone());
             }
             // Of the plugin that had too little.
             Some(WaitsFor::Capacity) | None => {}

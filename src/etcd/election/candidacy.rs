@@ -42,10 +42,14 @@ impl<'a> Candidacy<'a> {
         let term = match etcd.unfenced_entry(entry).await {
             Ok(term) => term,
             // No other process writes this key, so the key itself shows whether the write was applied.
-            Err(TxnError::Unknown(_) | TxnError::Conflict { .. }) => {
+            Err(error @ (TxnError::Unknown(_) | TxnError::Conflict { .. })) => {
                 let (own, _) = answered(|| etcd.get(key)).await?;
+                let lost = || match error {
+                    TxnError::Unknown(full) if full.is_out_of_space() => TxnError::Failed(full).into(),
+                    _ => CampaignError::CandidacyLost,
+                };
                 own.filter(|own| own.lease == Some(lease))
-                    .ok_or(CampaignError::CandidacyLost)?
+                    .ok_or_else(lost)?
                     .create_revision
             }
             Err(error) => return Err(error.into()),

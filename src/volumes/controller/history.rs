@@ -8,7 +8,6 @@ use tracing::{debug, warn};
 use crate::etcd::{Error, FencedError, Revision, Stop};
 use crate::kube::events::{Notice, Severity};
 use crate::proto::{Publication, StoreHistory, Volume};
-use crate::retry::Delays;
 use crate::store::Name;
 use crate::store::object::{decode, time};
 use crate::store::writer::Unit;
@@ -24,21 +23,23 @@ mod leaving;
 /// had confirmed in the snapshot, a node that was about to get a volume in it has the volume, and no volume leaves a node id for a
 /// request in it: a node may use the volume since. The next leader goes on where this one ends.
 pub(super) async fn settle(env: &Env, notices: &Notices) -> Result<(), TermOver> {
-    let mut delays = Delays::etcd();
-    loop {
-        match settle_once(env, notices).await {
-            Ok(()) => return Ok(()),
-            Err(Stop::LostLeadership) => return Err(TermOver),
-            Err(Stop::Stale) => {}
-            Err(Stop::Unavailable(error)) if error.is_retryable() => {
+    for failures in 1.. {
+        let Err(stop) = settle_once(env, notices).await else {
+            break;
+        };
+        match &stop {
+            Stop::LostLeadership => return Err(TermOver),
+            Stop::Stale => {}
+            Stop::Unavailable(error) if error.is_retryable() => {
                 debug!("cannot say whether etcd was restored: {error}");
             }
-            Err(Stop::Unavailable(error)) => {
+            Stop::Unavailable(error) => {
                 warn!("volumes wait, as it cannot be said whether etcd was restored: {error}");
             }
         }
-        delays.wait().await;
+        tokio::time::sleep(stop.policy().delay(failures)).await;
     }
+    Ok(())
 }
 
 async fn settle_once(env: &Env, notices: &Notices) -> Result<(), Stop> {
@@ -78,9 +79,14 @@ async fn settle_once(env: &Env, notices: &Notices) -> Result<(), Stop> {
             history.restored_at = Some(time::to_proto(Timestamp::now()));
         }
     }
-    // Last: a leader that does not come to it leaves all of it to the next one. So does one that etcd refuses this write.
+    // Last: a leader that does not come to it, or that etcd refuses this write, leaves all of it to the next one.
     let unit = Unit::new().put(keys.volume_history(), written, history.encode_to_vec());
     match env.writer.write(unit).await {
+        Err(FencedError::Failed(error)) if !error.is_retryable() && history.restored_at.is_some() => {
+            warn!(
+                "the next leader will ask nodes again to confirm, since the restore of etcd cannot be recorded: {error}"
+            );
+        }
         Err(FencedError::Failed(error)) if !error.is_retryable() => warn_unnoticed(&error),
         written => _ = written?,
     }

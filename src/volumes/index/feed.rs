@@ -146,10 +146,6 @@ impl<'i> Feed<'i> {
             csi: node.status.unwrap_or_default().csi,
         };
         let before = self.index.nodes.get(&name);
-        // An operation has read it since.
-        if before.is_some_and(|before| before.mod_revision > now.mod_revision) {
-            return;
-        }
         // A node's reporter writes often. Only what volumes depend on counts as a change.
         if !before.is_some_and(|before| before.same(&now)) {
             self.changes.extend(around(&self.index.by_node, &name));

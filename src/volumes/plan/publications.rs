@@ -140,7 +140,8 @@ impl Ending<'_> {
             }
         };
         // A node that came back under another name has the volume there. The last publication that stores the id ends with a call.
-        let is_kept = others_with(self.name, csi_node_id, observed).any(|other| !is_leaving(other));
+        // One that cannot be read holds no other up: node ids are seldom shared.
+        let is_kept = others_with(self.name, csi_node_id, observed).any(|(_, other)| !is_leaving(other));
         if csi_node_id.is_empty() || is_kept || mutation::without(Guard::Unpublish) {
             decision.choose(Step::EndPublication {
                 node: self.name.clone(),
@@ -320,17 +321,22 @@ pub(super) fn plan_beginnings(observed: &Observed<'_>, decision: &mut Decision) 
                 let message = format!("the volume is being unpublished from node id {csi_node_id}{way_out}");
                 decision.wait(&target, WaitReason::Unpublishing, message);
             }
-            // A call for that may be under way, which takes away what is published beside it (INV-3).
-            Some(csi_node_id) if others_with(node, csi_node_id, observed).any(is_leaving) => {
-                let message = format!(
-                    "the volume is being unpublished from node id {csi_node_id}, which another publication of it stores"
-                );
-                decision.wait(&target, WaitReason::Unpublishing, message);
+            Some(csi_node_id) => {
+                let mut others = others_with(node, csi_node_id, observed);
+                match others.find(|(_, other)| is_leaving(other)) {
+                    // A call for that may be under way, which takes away what is published beside it (INV-3).
+                    Some((other, _)) => {
+                        let message = format!(
+                            "the volume is being unpublished from node id {csi_node_id}, which its publication to node {other} stores"
+                        );
+                        decision.wait(&target, WaitReason::Unpublishing, message);
+                    }
+                    None => decision.choose(Step::Publish {
+                        node: node.clone(),
+                        csi_node_id: csi_node_id.to_owned(),
+                    }),
+                }
             }
-            Some(csi_node_id) => decision.choose(Step::Publish {
-                node: node.clone(),
-                csi_node_id: csi_node_id.to_owned(),
-            }),
             None if mutation::without(Guard::NodeId) => decision.choose(Step::Publish {
                 node: node.clone(),
                 csi_node_id: String::new(),
@@ -349,13 +355,12 @@ fn others_with<'a>(
     node: &'a Name,
     csi_node_id: &'a str,
     observed: &'a Observed<'_>,
-) -> impl Iterator<Item = &'a Publication> {
-    let others = observed
-        .publications
-        .iter()
-        .filter(move |(name, _)| *name != node);
-    let others = others.map(|(_, publication)| publication);
-    others.filter(move |other| !csi_node_id.is_empty() && stored_node_id(other) == csi_node_id)
+) -> impl Iterator<Item = (&'a Name, &'a Publication)> {
+    let publications = observed.publications.iter();
+    let others = publications.filter(move |(name, _)| *name != node);
+    others.filter(move |(_, other)| {
+        !csi_node_id.is_empty() && stored_node_id(other) == csi_node_id && belongs(other, observed)
+    })
 }
 
 fn is_leaving(publication: &Publication) -> bool {

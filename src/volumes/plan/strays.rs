@@ -10,11 +10,11 @@ use crate::store::object::publication::{state, stored_node_id};
 pub(super) fn plan_strays(observed: &Observed<'_>, status: &VolumeStatus, decision: &mut Decision) {
     for csi_node_id in &status.detach_node_ids {
         let target = Target::Stray(csi_node_id.clone());
-        let mut publications = observed.publications.iter();
-        let recorded = publications.find(|(_, publication)| stored_node_id(publication) == csi_node_id);
-        if let Some((node, _)) =
-            recorded.filter(|(_, publication)| state(publication) == State::PendingPublish)
-        {
+        let publications = observed.publications.iter();
+        let mut recorded = publications.filter(|(_, publication)| stored_node_id(publication) == csi_node_id);
+        let is_recorded = recorded.clone().next().is_some();
+        let pending = recorded.find(|(_, publication)| state(publication) == State::PendingPublish);
+        if let Some((node, _)) = pending {
             // A call may be under way that takes away what is published beside it (INV-3): the publication starts over after its own
             // call to unpublish.
             if !observed.resting.contains(&Target::Node(node.clone())) {
@@ -26,7 +26,7 @@ pub(super) fn plan_strays(observed: &Observed<'_>, status: &VolumeStatus, decisi
             }
             continue;
         }
-        if recorded.is_some() || csi_node_id.is_empty() {
+        if is_recorded || csi_node_id.is_empty() {
             // The publication ends by itself; what was asked for beside it does not outlive it.
             decision.choose(Step::DropStray {
                 csi_node_id: csi_node_id.clone(),

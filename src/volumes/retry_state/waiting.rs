@@ -1,6 +1,6 @@
 //! Who waits for what, beside the end of a rest.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Bound;
 
 use super::{RetryState, Unsettled};
@@ -61,7 +61,7 @@ impl Unsettled {
     }
 
     /// The volume waits for nothing, and has waited for these records.
-    pub(super) fn waits_no_more(&mut self, name: &Name, awaited: &[Awaited]) {
+    pub(super) fn waits_no_more(&mut self, name: &Name, awaited: &HashSet<Awaited>) {
         self.for_other.remove(name);
         self.for_capacity.retain(|_, of_plugin| {
             of_plugin.waiting.remove(name);

@@ -101,6 +101,12 @@ fn a_volume_is_not_published_to_a_node_id_that_it_is_being_unpublished_from() {
     scene.resting = [Target::Node(name("n1"))].into();
     assert_eq!(scene.step(), None);
     assert_eq!(scene.reasons(), ["Unpublishing"]);
+    let message = &scene.decide().waits[0].message;
+    assert!(message.contains("to node n1"), "{message}");
+    // One of an earlier volume of the same name is about another volume at the backend.
+    let former = scene.publications.get_mut(&name("n1")).unwrap();
+    former.spec.as_mut().unwrap().volume_uid = "former".to_owned();
+    assert_eq!(scene.step(), publish("n2", "csi-x"));
     scene.publications.remove(&name("n1"));
     assert_eq!(scene.step(), publish("n2", "csi-x"));
 }
