@@ -80,7 +80,10 @@ async fn a_malformed_flag_of_one_command_is_a_usage_error() {
         (["run", "--lease-ttl=1s"], ["--lease-ttl", "2s to 1h"]),
         (["run", "--lease-ttl=2500ms"], ["--lease-ttl", "whole seconds"]),
         (["run", "--lease-ttl=soon"], ["--lease-ttl", "soon"]),
-        (["run", "--learner-timeout=0"], ["--learner-timeout", "like 30s"]),
+        (
+            ["run", "--learner-timeout=0"],
+            ["--learner-timeout", "whole seconds, 1s to 168h"],
+        ),
         (["run", "--listen=nowhere"], ["--listen", "like 0.0.0.0:8080"]),
         (
             ["run", "--max-voters=0"],

@@ -145,7 +145,7 @@ async fn wrong_arguments_are_named_and_nothing_is_written() {
         said.contains("cannot read") && said.contains("nowhere/current/etcd-ca.crt"),
         "{said}"
     );
-    assert!(said.contains("quorate ca init makes the authorities"), "{said}");
+    assert!(said.contains("is --ca-dir right?"), "{said}");
 }
 
 #[tokio::test]

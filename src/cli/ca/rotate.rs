@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use prost::Message as _;
 
 use super::CaDir;
-use super::status::{self, RotationFormat, reasons, unreadable};
+use super::status::{self, NOT_BEGUN, RotationFormat, reasons, unreadable};
 use crate::cli::commit::{self, Decision};
 use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
@@ -248,11 +248,11 @@ async fn decide(
 /// How far the rotation to these authorities is.
 fn observe(view: &View, store: &Store, roots: Roots) -> Result<Progress<Rotation>, Failure> {
     let Some(stored) = view.get(&store.keys.rotation()) else {
-        return Ok(Progress::Waiting(vec![not_begun()]));
+        return Ok(Progress::Waiting(vec![NOT_BEGUN.to_owned()]));
     };
     let rotation = Rotation::read(&stored.value).ok_or_else(unreadable)?;
     if rotation.after != roots {
-        return Ok(Progress::Waiting(vec![not_begun()]));
+        return Ok(Progress::Waiting(vec![NOT_BEGUN.to_owned()]));
     }
     if rotation.phase == Phase::Done {
         return Ok(Progress::Done(rotation));
@@ -260,10 +260,6 @@ fn observe(view: &View, store: &Store, roots: Roots) -> Result<Progress<Rotation
     let phase = format!("phase {}", rotation.phase.word());
     let reasons = [phase].into_iter().chain(reasons(&rotation));
     Ok(Progress::Waiting(reasons.collect()))
-}
-
-fn not_begun() -> String {
-    "the leader has yet to begin it: its log and the Event RotationWaits say why, where it cannot".to_owned()
 }
 
 #[cfg(test)]

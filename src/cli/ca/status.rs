@@ -44,19 +44,23 @@ pub enum RotationFormat {
 
 pub async fn run(args: &StatusArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
     let store = connect_to_show(etcd).await?;
+    // The request first: a rotation that begins in between has begun.
+    let (request, _) = store.etcd.get(&store.keys.rotation_request()).await?;
     let rotation = read(&store).await?;
     show(rotation.as_ref(), args.output)?;
-    let (request, _) = store.etcd.get(&store.keys.rotation_request()).await?;
     let asked = request.and_then(|kv| Asked::read(&kv.value));
     if let Some(Asked { roots, .. }) = asked.filter(|asked| asked.is_to_begin(rotation.as_ref())) {
         note(format_args!(
-            "a rotation to node authority {} and etcd authority {} is asked for, and the leader has yet to begin it; \
-             its log and the Event RotationWaits say why",
+            "a rotation to node authority {} and etcd authority {} is asked for; {NOT_BEGUN}",
             roots.node, roots.etcd
         ));
     }
     Ok(())
 }
+
+/// What is said of a rotation that is asked for and not on record.
+pub const NOT_BEGUN: &str =
+    "the leader has yet to begin it: its log and the Event RotationWaits say why, where it cannot";
 
 /// The rotation on record; `None` if there never was one.
 ///

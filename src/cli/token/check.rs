@@ -12,8 +12,9 @@ use crate::cli::connection::{EtcdArgs, connect};
 use crate::cli::exit::Failure;
 use crate::cli::objects::stored::Versioned;
 use crate::cli::output::print;
-use crate::identity::Token;
+use crate::identity::rotation::record::Rotation;
 use crate::identity::token::BadToken;
+use crate::identity::{AuthorityDigest, Token};
 use crate::proto::{JoinToken, Node};
 use crate::store::Store;
 use crate::store::keys::Joiner;
@@ -65,15 +66,19 @@ pub async fn run(args: &CheckArgs, etcd: &EtcdArgs) -> Result<(), Failure> {
 /// Agents trust no server by a token of an authority that a rotation has dropped.
 async fn check_authority(store: &Store, token: &Token) -> Result<(), Failure> {
     let rotation = read_rotation(store).await?;
-    let over = rotation.filter(|rotation| !rotation.trusts_both());
-    match over.is_some_and(|rotation| rotation.after.node != token.authority()) {
+    match rotation.is_some_and(|rotation| has_dropped(&rotation, token.authority())) {
         true => Err(Failure::refused(
             "WrongToken",
-            "its node authority is not that of the cluster: a rotation has dropped it, or it was made from another --ca-dir",
+            "a rotation has dropped its node authority: agents trust no replica by it",
         )
         .hint("quorate token rotate makes another one in its place")),
         false => Ok(()),
     }
+}
+
+/// Whether a rotation has dropped this authority. One that is neither of its two may have been put in place by hand since it was done.
+fn has_dropped(rotation: &Rotation, authority: AuthorityDigest) -> bool {
+    !rotation.trusts_both() && authority == rotation.before.node && authority != rotation.after.node
 }
 
 /// A later node of the same name is another one.
@@ -102,5 +107,40 @@ fn read(file: &Path) -> Result<String, Failure> {
             "cannot read {}: {error}",
             file.display()
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::identity::rotation::record::{Phase, Roots};
+
+    #[test]
+    fn a_rotation_drops_the_former_authority_alone_and_none_that_was_put_in_place_since() {
+        let digest = |byte: u8| AuthorityDigest([byte; 32]);
+        let roots = |first: u8| Roots {
+            node: digest(first),
+            etcd: digest(first + 1),
+        };
+        let rotation = Rotation::begun(roots(1), roots(3), 0, Timestamp::UNIX_EPOCH);
+        for (phase, dropped) in [
+            (Phase::Trust, false),
+            (Phase::Reissue, false),
+            (Phase::Drop, true),
+            (Phase::Done, true),
+        ] {
+            let rotation = rotation.clone().moved_to(phase, Timestamp::UNIX_EPOCH);
+            assert_eq!(has_dropped(&rotation, digest(1)), dropped, "{phase:?}");
+            assert!(!has_dropped(&rotation, digest(3)), "{phase:?}");
+            assert!(!has_dropped(&rotation, digest(9)), "{phase:?}");
+        }
+        // Of etcd's authority alone.
+        let same = Rotation::begun(roots(1), roots(1), 0, Timestamp::UNIX_EPOCH);
+        assert!(!has_dropped(
+            &same.moved_to(Phase::Done, Timestamp::UNIX_EPOCH),
+            digest(1)
+        ));
     }
 }

@@ -13,6 +13,7 @@ use crate::cli::output::{Reader, note, print};
 use crate::cli::roles::request::read_node;
 use crate::etcd::{KeyValue, Revision, Txn};
 use crate::identity::directory::{self, DirectoryError};
+use crate::identity::rotation::record::Phase;
 use crate::identity::{AuthorityCertificate, AuthorityDigest, AuthorityKind, Token};
 use crate::store::Store;
 use crate::store::keys::Joiner;
@@ -133,9 +134,9 @@ async fn authority(
     let rotation = read(store).await?;
     let dropped = rotation.as_ref().filter(|rotation| !rotation.trusts_both());
     let dropped = dropped.map(|rotation| rotation.before.node);
-    let known = rotation
-        .as_ref()
-        .map(|rotation| [rotation.before.node, rotation.after.node]);
+    // Once it is done, an operator may replace the authorities by hand, as where they have ended.
+    let under_way = rotation.as_ref().filter(|rotation| rotation.phase != Phase::Done);
+    let known = under_way.map(|rotation| [rotation.before.node, rotation.after.node]);
     let signs = rotation.map(|rotation| rotation.signs(AuthorityKind::Node));
     if let Ok(next) = directory::read_next_certificate(&ca.ca_dir, AuthorityKind::Node, now)
         && signs == Some(next.digest())
@@ -145,9 +146,9 @@ async fn authority(
     let current = current?.digest();
     if known.is_some_and(|known| !known.contains(&current)) {
         return Err(Failure::conflict(format_args!(
-            "the node authority {current} in current/ is not one of this cluster's: agents would trust no replica by its tokens"
+            "the node authority {current} in current/ is none of the rotation that is under way: agents would trust no replica by its tokens"
         ))
-        .hint("is --ca-dir right? quorate ca status shows the authorities of the cluster"));
+        .hint("is --ca-dir right? quorate ca status shows the authorities of the rotation"));
     }
     match dropped == Some(current) && signs != dropped {
         true => Err(Failure::conflict(
