@@ -13,6 +13,38 @@ use tonic::{Code, Status};
 use super::site::{Client, Site, confirm_unpublished};
 use crate::identity::site::certifying_leader;
 use crate::support::base::document;
+use crate::support::leader::Leader;
+use crate::support::quorate::TestReplica;
+
+/// A node n1 that has joined as a worker, at a replica that does not lead.
+struct Worker {
+    site: Site,
+    uid: String,
+    /// Calls as the node.
+    own: Client,
+    /// It certifies, and works on no volume.
+    _leader: Leader,
+    _replica: TestReplica,
+}
+
+impl Worker {
+    async fn join() -> Self {
+        let site = Site::start().await;
+        let token = site.token(&["--role", "worker"]).await;
+        let leader = certifying_leader(&site.store, &site.ca, Notices::default()).await;
+        let mut replica = site.launch().start("c2");
+        let mut client = site.client(&mut replica).await;
+        let node = site.member(&mut client, "n1", &token).await;
+        let own = site.client_of(&mut replica, &node).await;
+        Self {
+            site,
+            uid: node.uid.clone(),
+            own,
+            _leader: leader,
+            _replica: replica,
+        }
+    }
+}
 
 /// A publication of volume `data`, which no leader works on: there is no plugin.
 async fn publish(site: &Site, node: &str, node_uid: &str, state: State) -> Vec<u8> {
@@ -110,15 +142,14 @@ async fn a_node_confirms_its_own_publication_and_from_one_state_alone() {
 
 #[tokio::test]
 async fn a_node_confirms_the_expansion_that_is_due_once_and_no_more_than_the_volume_has() {
-    let site = Site::start().await;
-    let token = site.token(&["--role", "worker"]).await;
-    // Another one leads, and works on no volume.
-    let _leader = certifying_leader(&site.store, &site.ca, Notices::default()).await;
-    let mut replica = site.launch().start("c2");
-    let mut client = site.client(&mut replica).await;
-    let node = site.member(&mut client, "n1", &token).await;
-    let mut own = site.client_of(&mut replica, &node).await;
-    let key = publish(&site, "n1", &node.uid, State::Published).await;
+    let Worker {
+        site,
+        uid,
+        mut own,
+        _leader,
+        _replica,
+    } = Worker::join().await;
+    let key = publish(&site, "n1", &uid, State::Published).await;
     let refused = expanded(&mut own, "p-n1", 1).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
     site.apply(&document("Plugin", "p", "{endpoint: \"unix:///nowhere.sock\"}"))
@@ -149,7 +180,7 @@ async fn a_node_confirms_the_expansion_that_is_due_once_and_no_more_than_the_vol
     assert!(length().await < before + 20, "{}", length().await);
     let refused = expanded(&mut own, "p-n2", 4096).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
-    publish(&site, "n1", &node.uid, State::PendingUnpublish).await;
+    publish(&site, "n1", &uid, State::PendingUnpublish).await;
     let late = expanded(&mut own, "p-n1", 4096).await.unwrap_err();
     assert_eq!(late.code(), Code::FailedPrecondition, "{late}");
 }
@@ -157,14 +188,14 @@ async fn a_node_confirms_the_expansion_that_is_due_once_and_no_more_than_the_vol
 /// INV-6: the other one may use the volume, and neither knows of the other.
 #[tokio::test]
 async fn a_node_that_two_agents_run_as_confirms_no_end() {
-    let site = Site::start().await;
-    let token = site.token(&["--role", "worker"]).await;
-    let _leader = certifying_leader(&site.store, &site.ca, Notices::default()).await;
-    let mut replica = site.launch().start("c2");
-    let mut client = site.client(&mut replica).await;
-    let node = site.member(&mut client, "n1", &token).await;
-    let mut own = site.client_of(&mut replica, &node).await;
-    let key = publish(&site, "n1", &node.uid, State::PendingNodeUnpublish).await;
+    let Worker {
+        site,
+        uid,
+        mut own,
+        _leader,
+        _replica,
+    } = Worker::join().await;
+    let key = publish(&site, "n1", &uid, State::PendingNodeUnpublish).await;
     let duplicate = Condition {
         r#type: "DuplicateAgent".to_owned(),
         status: ConditionStatus::True.into(),

@@ -7,6 +7,7 @@ use crate::proto::{
 
 mod publications;
 mod random;
+mod shared_ids;
 mod strays;
 mod twins;
 
